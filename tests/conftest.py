@@ -1,0 +1,25 @@
+"""Shared fixtures: where the genuine data lies, when it is there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder with genuine tokenizer, data sets and corpus; the test is skipped where it is absent."""
+    folder = Path(os.environ.get("EDGE_ALBERT_SHARED", ROOT.parent / "shared")) / "data"
+    if not folder.is_dir():
+        pytest.skip("shared/data is not beside the checkout")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def genuine_spiece(shared_data: Path) -> Path:
+    """Google's genuine ALBERT v2 SentencePiece model (30,000 pieces)."""
+    return shared_data / "tokenizer" / "30k-clean.model"
