@@ -1,0 +1,1 @@
+"""What the numbers survive: a float reference, and how far an exported file is from it."""

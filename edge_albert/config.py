@@ -6,16 +6,17 @@ sharing). `num_hidden_groups` > 1 gives that many layers, each applied to a cons
 `inner_group_num` > 1 makes each of them a stack.
 
 The paper's sharing ablations (Table 4) are said with the same fields: `num_hidden_groups == num_hidden_layers` shares
-nothing, and `tied_across_groups` (this project's only field beside Hugging Face's) then ties one half of the layer again:
-"attention" or "ffn". Transformers loads such a checkpoint as one with many groups; the numbers are the same.
+nothing, and `tied_across_groups` (this project's only field beside Hugging Face's) then ties one half of the layer
+again: "attention" or "ffn". Transformers loads such a checkpoint as one with many groups; the numbers are the same.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Mapping
+from typing import Any
 
 from edge_albert.errors import ConfigError
 
@@ -61,6 +62,12 @@ class AlbertConfig:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ConfigError(f"{name} is {value!r}: it must be a whole number of at least 1")
+        for name in _RATES:
+            value = getattr(self, name)
+            if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < 1:
+                raise ConfigError(f"{name} is {value!r}: it must be a number from 0 to less than 1")
+        if self.pad_token_id not in range(self.vocab_size):
+            raise ConfigError(f"pad_token_id {self.pad_token_id!r} is not one of the {self.vocab_size} words")
         if self.hidden_size % self.num_attention_heads:
             raise ConfigError(
                 f"hidden_size {self.hidden_size} is not divisible by num_attention_heads {self.num_attention_heads}: "
@@ -126,15 +133,15 @@ class AlbertConfig:
             )
         known = {f.name for f in fields(cls)} - {"extra"}
         values = {key: value for key, value in data.items() if key in known and value is not None}
-        if "architectures" in values:
-            values["architectures"] = tuple(values["architectures"])
+        architectures = values.get("architectures", [])
+        if not isinstance(architectures, list | tuple):
+            raise ConfigError(f"{source}: architectures must be a list of class names, found {architectures!r}")
+        values["architectures"] = tuple(architectures)
         values["id2label"] = _read_labels(data, source)
-        extra = {key: value for key, value in data.items() if key not in known and key not in ("label2id", "model_type")}
+        extra = {key: value for key, value in data.items() if key not in known and key not in _DERIVED}
         try:
             return cls(**values, extra=extra)
         except ConfigError as error:
-            raise ConfigError(f"{source}: {error}") from None
-        except (TypeError, ValueError) as error:
             raise ConfigError(f"{source}: {error}") from None
 
     @classmethod
@@ -144,7 +151,9 @@ class AlbertConfig:
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
-            raise ConfigError(f"{path}: cannot be read ({error.strerror}): an ALBERT folder needs a config.json") from None
+            raise ConfigError(
+                f"{path}: cannot be read ({error.strerror}): an ALBERT folder needs a config.json"
+            ) from None
         except ValueError as error:
             raise ConfigError(f"{path}: not valid JSON ({error})") from None
         return cls.from_dict(data, source=str(path))
@@ -171,10 +180,15 @@ _SIZES = (
     "vocab_size", "embedding_size", "hidden_size", "num_hidden_layers", "num_hidden_groups", "num_attention_heads",
     "intermediate_size", "inner_group_num", "max_position_embeddings", "type_vocab_size",
 )  # fmt: skip
+_RATES = (
+    "hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout_prob", "initializer_range",
+    "layer_norm_eps",
+)  # fmt: skip
+_DERIVED = ("model_type", "label2id", "num_labels")  # said by other fields; written from those
 
 
 def _read_labels(data: Mapping[str, Any], source: str) -> dict[int, str]:
-    """id2label as {0: name, …}. `num_labels` alone, as in files written by hand, makes LABEL_0 …, as transformers does."""
+    """id2label as {0: name, …}. `num_labels` alone, as in files written by hand, makes LABEL_0 … as in transformers."""
     raw = data.get("id2label")
     if raw is None:
         count = data.get("num_labels", 2)
@@ -190,7 +204,7 @@ def _read_labels(data: Mapping[str, Any], source: str) -> dict[int, str]:
     return dict(sorted(labels.items()))
 
 
-# -- what a shape costs -------------------------------------------------------------------------------------------------
+# -- what a shape costs ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -228,18 +242,22 @@ def count_parameters(config: AlbertConfig, *, pooler: bool = True, head_outputs:
     )
 
 
-def count_macs(config: AlbertConfig, length: int, *, pooler: bool = True, head_outputs: int = 0) -> int:
+def count_macs(
+    config: AlbertConfig, length: int, *, pooler: bool = True, head_outputs: int = 0, per_token: bool = False
+) -> int:
     """Multiply-adds of one forward pass over one sequence of `length` tokens, matrix products only.
 
+    head_outputs: outputs of a linear head, once for the sequence or, with per_token, once for every token.
     Sharing changes nothing here: an ALBERT of N iterations costs what a BERT of N layers costs.
     """
     e, h, f = config.embedding_size, config.hidden_size, config.intermediate_size
     layer = 4 * h * h + 2 * h * f + 2 * length * h  # projections, feed-forward, scores and their weighted sum
-    per_token = e * h + config.num_hidden_layers * config.inner_group_num * layer
-    return length * per_token + (h * h if pooler else 0) + head_outputs * h
+    encoder = e * h + config.num_hidden_layers * config.inner_group_num * layer
+    head = head_outputs * h * (length if per_token else 1)
+    return length * encoder + (h * h if pooler else 0) + head
 
 
-# -- named shapes -------------------------------------------------------------------------------------------------------
+# -- named shapes ------------------------------------------------------------------------------------------------------
 
 
 def _released(hidden: int, layers: int, heads: int, dropout: float, act: str) -> AlbertConfig:
@@ -274,7 +292,7 @@ PRESETS: dict[str, AlbertConfig] = {
     "tiny": _student(8000, 96, 192, 4),
     "mini": _student(8000, 128, 384, 6),
     "small": _student(30000, 128, 512, 8),
-    # the baseline that shares nothing and factorises nothing (it keeps ALBERT's E×H projection, so transformers loads it)
+    # the baseline that shares and factorises nothing (it keeps ALBERT's E×H projection, so transformers loads it)
     "bert-base-shape": _bert(768, 12, 12),
     "bert-large-shape": _bert(1024, 24, 16),
 }

@@ -1,0 +1,1 @@
+"""Inference on the device: NumPy, SentencePiece and one engine; never PyTorch, ONNX or transformers."""

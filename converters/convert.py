@@ -1,0 +1,56 @@
+"""A checkpoint ► a model file in memory: picks the writer, describes ALBERT to it, checks what came out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from converters.albert_graph import write_albert
+from converters.graph import GraphWriter
+from converters.quantize import WeightRecord
+from edge_albert.config import AlbertConfig
+from edge_albert.errors import EdgeAlbertError
+from edge_albert.tasks import Task
+
+FORMATS = ("onnx",)
+BYTES_PER_PARAMETER = {"fp32": 4, "fp16": 2, "int8": 1}
+
+
+@dataclass(frozen=True)
+class Converted:
+    """content: the file's bytes; weights: how each matrix was stored; facts: what the manifest says of the file."""
+
+    content: bytes
+    weights: Mapping[str, WeightRecord]
+    facts: Mapping[str, object]
+
+
+def convert(
+    config: AlbertConfig,
+    tensors: Mapping[str, np.ndarray],
+    task: Task,
+    *,
+    format: str = "onnx",
+    precision: str = "int8",
+    unroll: bool = False,
+) -> Converted:
+    """Write the model in one format. The same input gives the same bytes. Raises EdgeAlbertError for unknown choices."""
+    writer, facts = _writer(format, precision, unroll)
+    write_albert(writer, config, tensors, task)
+    content = writer.finish()
+    return Converted(content, dict(writer.records), {"precision": precision, "form": _form(config, unroll), **facts})
+
+
+def _writer(format: str, precision: str, unroll: bool) -> tuple[GraphWriter, dict[str, object]]:
+    if format == "onnx":
+        from converters import onnx_writer
+
+        facts: dict[str, object] = {"opset": onnx_writer.OPSET, "ir_version": onnx_writer.IR_VERSION}
+        return onnx_writer.OnnxWriter(precision, unroll=unroll), facts
+    raise EdgeAlbertError(f"format {format!r} is not one of {', '.join(FORMATS)}")
+
+
+def _form(config: AlbertConfig, unroll: bool) -> str:
+    return "unrolled" if unroll or max(config.group_runs()) == 1 else "loop"

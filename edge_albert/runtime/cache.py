@@ -1,0 +1,75 @@
+"""Weights packed for this processor, kept on the device and mapped at the next start.
+
+An engine repacks weights for the processor at every start, into memory that cannot be dropped. Packed once into a cache
+folder they are mapped from the file instead. An entry's name holds the model's hash, the engine's version and the
+processor, so a new one of any of them makes a new entry; an entry's files are listed with their hashes, and a damaged one
+is made again. A folder that cannot be written means no cache and one warning, never a failure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+from edge_albert.atomic import atomic_folder
+from edge_albert.bundle import file_hash
+from edge_albert.errors import EdgeAlbertError
+
+_LISTING = "cache.json"
+
+
+def processor() -> str:
+    """What the packed layout depends on: architecture, model and instruction sets of this machine's processor."""
+    lines = {"model name", "flags", "Features", "CPU part", "CPU implementer"}
+    found = []
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() in lines and value.strip() not in found:
+                found.append(value.strip())
+    except OSError:
+        found = [platform.processor()]
+    return " ".join([platform.machine(), *found])
+
+
+def cached_files(cache_dir: Path, model_hash: str, engine: str, make: Callable[[Path], None]) -> Path | None:
+    """The folder with this model's packed weights, made by `make(empty folder)` when there is none that is whole.
+
+    engine: name and version, as in "onnxruntime 1.32.0". None, after one warning, when it can be neither found nor made.
+    """
+    key = hashlib.sha256(f"{engine}\n{processor()}".encode()).hexdigest()
+    entry = cache_dir / f"{engine.split()[0]}-{model_hash[:16]}-{key[:16]}"
+    if _whole(entry):
+        return entry
+    try:
+        with atomic_folder(entry, force=True) as folder:
+            make(folder)
+            listing = {path.name: file_hash(path) for path in sorted(folder.iterdir())}
+            (folder / _LISTING).write_text(json.dumps(listing), encoding="utf-8")
+    except (EdgeAlbertError, OSError) as error:
+        if _whole(entry):  # another process was faster
+            return entry
+        warnings.warn(f"{cache_dir}: no cache of packed weights ({error}): starting without", stacklevel=2)
+        return None
+    return entry
+
+
+def drop(entry: Path) -> None:
+    """Make an entry that an engine refused count as damaged, so that the next start makes it again."""
+    try:
+        (entry / _LISTING).unlink(missing_ok=True)
+    except OSError as error:
+        warnings.warn(f"{entry}: a refused cache entry cannot be removed ({error.strerror})", stacklevel=2)
+
+
+def _whole(entry: Path) -> bool:
+    """Whether every file of the entry is there with the bytes it was made with."""
+    try:
+        listing = json.loads((entry / _LISTING).read_text(encoding="utf-8"))
+        return all(file_hash(entry / name) == digest for name, digest in listing.items())
+    except (OSError, ValueError, AttributeError):
+        return False

@@ -1,0 +1,125 @@
+"""An open bundle: its tokenizer and its engine, and the way from encodings to rows of output.
+
+By default each text runs alone. int8 activations are quantised with one range over everything in the batch, so a text's
+answer would depend, a little, on its neighbours and on the padding they force on it; a phone's processor gains next to
+nothing from batches. `batch_size` above 1 runs texts of similar length together: fp32 answers then agree to 1e-5 and int8
+answers to BATCH_TOLERANCE, measured in tests/test_runtime.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from edge_albert.bundle import Bundle, open_bundle
+from edge_albert.errors import DataError, EngineError
+from edge_albert.runtime.engine import choose_engine, open_engine
+from edge_albert.tokenizer import Encoding, Tokenizer
+
+BATCH_TOLERANCE = 0.05  # of a logit, relative to the largest in the row, for int8 at batch_size > 1
+
+
+class Session:
+    """Opens a bundle after verifying it. Use as a context manager, or call close().
+
+    engine: "onnx" or "tflite", None for the first that is installed. threads: None for up to four. cache_dir: where weights
+    packed for this processor are kept, None for none. Raises BundleError, TokenizerError, EngineError.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        engine: str | None = None,
+        threads: int | None = None,
+        cache_dir: str | Path | None = None,
+        batch_size: int = 1,
+    ) -> None:
+        if batch_size < 1:
+            raise EngineError(f"batch_size is {batch_size}: at least 1 is needed")
+        self.bundle: Bundle = open_bundle(folder)
+        self.tokenizer = Tokenizer.from_rules(self.bundle.folder, self.bundle.tokenizer_rules)
+        self.format = choose_engine(self.bundle.formats, engine)
+        path = self.bundle.model_path(self.format)
+        self.engine = open_engine(
+            path,
+            engine=self.format,
+            threads=threads,
+            cache_dir=cache_dir,
+            model_hash=self.bundle.model_hash(self.format),
+        )
+        self.batch_size = min(batch_size, self.engine.max_batch or batch_size)
+
+    @property
+    def max_length(self) -> int:
+        """Tokens the model takes at most, special ones included."""
+        return self.bundle.config.max_position_embeddings
+
+    def encode(self, text: str, pair: str | None = None, *, truncate: bool = False, name: str = "text") -> Encoding:
+        """One input of the model. DataError, calling it `name`, when it is empty, unknown throughout, or too long."""
+        self.check_text(text, name)
+        if pair is not None:
+            self.check_text(pair, f"{name} (second part)")
+        encoding = self.tokenizer.encode(text, pair, max_length=self.max_length if truncate else None)
+        count = len(encoding.input_ids)
+        if count > self.max_length:
+            raise DataError(
+                f"{name}: {count} tokens, the model takes {self.max_length}: shorten it, or ask to truncate (--truncate)"
+            )
+        special = self.tokenizer.special_ids
+        unknown = self.tokenizer.unk_id
+        if all(token == unknown or token in special for token in encoding.input_ids):
+            raise DataError(f"{name}: nothing in it is in the model's vocabulary: there is nothing to answer from")
+        return encoding
+
+    @staticmethod
+    def check_text(text: str, name: str) -> None:
+        if not isinstance(text, str):
+            raise DataError(f"{name}: expected a text, found {type(text).__name__}")
+        if not text.strip():
+            raise DataError(f"{name}: empty: give at least one word")
+
+    def infer(self, encodings: Sequence[Encoding]) -> list[np.ndarray]:
+        """The graph's output for each encoding, in order: (num_labels,), (H,), or (S, num_labels) without the padding."""
+        outputs: list[np.ndarray | None] = [None] * len(encodings)
+        for indices in self._batches(encodings):
+            feeds = self._feeds([encodings[i] for i in indices])
+            rows = self.engine.run(feeds)[self.bundle.task.output]
+            for index, row in zip(indices, rows, strict=True):
+                length = len(encodings[index].input_ids)
+                outputs[index] = row[:length] if self.bundle.task.per_token else row
+        return [output for output in outputs if output is not None]
+
+    def _batches(self, encodings: Sequence[Encoding]) -> Iterator[list[int]]:
+        """Indices in batches of at most batch_size, neighbours in length together so that little is padded."""
+        order = sorted(range(len(encodings)), key=lambda i: len(encodings[i].input_ids))
+        for start in range(0, len(order), self.batch_size):
+            yield order[start : start + self.batch_size]
+
+    def _feeds(self, encodings: Sequence[Encoding]) -> dict[str, np.ndarray]:
+        length = max(len(encoding.input_ids) for encoding in encodings)
+        shape = (len(encodings), length)
+        feeds = {
+            "input_ids": np.full(shape, self.bundle.config.pad_token_id, np.int64),
+            "attention_mask": np.zeros(shape, np.int64),
+            "token_type_ids": np.zeros(shape, np.int64),
+        }
+        for row, encoding in enumerate(encodings):
+            count = len(encoding.input_ids)
+            feeds["input_ids"][row, :count] = encoding.input_ids
+            feeds["attention_mask"][row, :count] = 1
+            feeds["token_type_ids"][row, :count] = encoding.token_type_ids
+        return feeds
+
+    def close(self) -> None:
+        """Give the engine's memory back; closing twice is fine."""
+        self.engine.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

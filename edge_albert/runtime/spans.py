@@ -1,0 +1,182 @@
+"""Answers that are places in a text: token classification and question answering.
+
+Both read one row of output per token and give character offsets into the original text. Texts longer than the model are
+read in windows that overlap by `stride` tokens, so nothing has to be cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edge_albert.errors import DataError
+from edge_albert.runtime.classify import softmax
+from edge_albert.runtime.session import Session
+from edge_albert.tokenizer import Encoding
+
+STRIDE = 128  # tokens two neighbouring windows share, as in the SQuAD recipe of BERT and ALBERT
+
+
+@dataclass(frozen=True)
+class Entity:
+    """A labelled stretch of the text: text[start:end], and the mean probability of the label over its words."""
+
+    label: str
+    text: str
+    start: int
+    end: int
+    score: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """context[start:end] answers the question; empty when the model says that the context does not.
+
+    score: probability among the candidate spans (and "no answer", where that is allowed) of all windows.
+    """
+
+    text: str
+    start: int
+    end: int
+    score: float
+
+
+@dataclass(frozen=True)
+class _Word:
+    start: int
+    end: int
+    label: str
+    score: float
+
+
+class TokenClassifier:
+    """model("a text") ► [Entity, …]; model(["a", "b"]) ► a list each. Labels may be BIO (B-PER, I-PER, O) or plain.
+
+    A word takes the label of its first piece, as in training; words of one label that follow each other are joined.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def __call__(self, text: str | list[str], *, stride: int = STRIDE) -> list[Entity] | list[list[Entity]]:
+        if isinstance(text, str):
+            return self._entities(text, "text", stride)
+        return [self._entities(one, f"text {i + 1}", stride) for i, one in enumerate(text)]
+
+    def _entities(self, text: str, name: str, stride: int) -> list[Entity]:
+        self.session.check_text(text, name)
+        windows = self.session.tokenizer.encode_windows(text, max_length=self.session.max_length, stride=stride)
+        words: dict[int, tuple[int, _Word]] = {}  # start ► (distance from its window's edge, word): the widest view wins
+        for encoding, logits in zip(windows, self.session.infer(windows), strict=True):
+            for margin, word in self._words(text, encoding, logits):
+                if word.start not in words or margin > words[word.start][0]:
+                    words[word.start] = (margin, word)
+        return list(_join(text, [words[start][1] for start in sorted(words)]))
+
+    def _words(self, text: str, encoding: Encoding, logits: np.ndarray) -> Iterator[tuple[int, _Word]]:
+        """(tokens to the nearer edge of the window, word) for each word of one window. logits: (S, num_labels)."""
+        scores = softmax(logits)
+        tokens = [i for i, part in enumerate(encoding.sequence_ids) if part == 0]
+        groups: list[list[int]] = []
+        for i in tokens:
+            if groups and _continues(text, encoding.offsets[groups[-1][-1]], encoding.offsets[i]):
+                groups[-1].append(i)
+            else:
+                groups.append([i])
+        for group in groups:
+            first = group[0]
+            best = int(np.argmax(scores[first]))
+            start, end = encoding.offsets[first][0], encoding.offsets[group[-1]][1]
+            margin = min(first - tokens[0], tokens[-1] - group[-1])
+            yield margin, _Word(start, end, self.session.bundle.labels[best], float(scores[first, best]))
+
+
+def _continues(text: str, before: tuple[int, int], here: tuple[int, int]) -> bool:
+    """Whether two neighbouring pieces belong to one word: they touch, and letters or digits meet."""
+    if here[0] != before[1] or before[1] == 0 or here[0] >= len(text):
+        return here[0] < before[1]  # two pieces of one character, such as a ligature
+    return text[before[1] - 1].isalnum() and text[here[0]].isalnum()
+
+
+def _join(text: str, words: Sequence[_Word]) -> Iterator[Entity]:
+    """Neighbouring words of one kind become one entity; B- starts a new one, O is left out."""
+    run: list[_Word] = []
+    for word in words:
+        prefix, kind = _split_label(word.label)
+        if run and (prefix == "B" or kind != _split_label(run[-1].label)[1]):
+            yield _entity(text, run)
+            run = []
+        if kind != "O":
+            run.append(word)
+    if run:
+        yield _entity(text, run)
+
+
+def _split_label(label: str) -> tuple[str, str]:
+    """B-PER ► (B, PER); PER ► ("", PER)"""
+    prefix, dash, kind = label.partition("-")
+    return (prefix, kind) if dash and prefix in ("B", "I") else ("", label)
+
+
+def _entity(text: str, run: Sequence[_Word]) -> Entity:
+    start, end = run[0].start, run[-1].end
+    score = float(np.mean([word.score for word in run]))
+    return Entity(_split_label(run[0].label)[1], text[start:end], start, end, score)
+
+
+class QuestionAnswerer:
+    """model("the question", "the context") ► Answer.
+
+    null_threshold: None always answers; a number allows "no answer" (SQuAD 2.0), given when the score of the empty answer
+    exceeds that of the best span by more than it. By default what the bundle's config says under `null_threshold`.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.null_threshold: float | None = session.bundle.config.extra.get("null_threshold")
+
+    def __call__(
+        self, question: str, context: str, *, max_answer_tokens: int = 30, stride: int = STRIDE, candidates: int = 20
+    ) -> Answer:
+        self.session.check_text(question, "question")
+        self.session.check_text(context, "context")
+        windows = self._windows(question, context, stride)
+        found: dict[tuple[int, int], float] = {}  # (start, end) in characters of the context ► best score over windows
+        empty = np.inf  # the window that is least sure of having no answer decides, as in the SQuAD 2.0 recipe
+        for encoding, logits in zip(windows, self.session.infer(windows), strict=True):
+            for score, start, end in _best_spans(encoding, logits, max_answer_tokens, candidates):
+                found[start, end] = max(score, found.get((start, end), -np.inf))
+            empty = min(empty, float(logits[0, 0] + logits[0, 1]))
+        spans = sorted(found.items(), key=lambda item: (-item[1], item[0]))[:candidates]
+        (start, end), best = spans[0]
+        if self.null_threshold is None:
+            return Answer(context[start:end], start, end, float(softmax(np.array([score for _, score in spans]))[0]))
+        scores = softmax(np.array([empty, *(score for _, score in spans)]))
+        if empty - best > self.null_threshold:
+            return Answer("", 0, 0, float(scores[0]))
+        return Answer(context[start:end], start, end, float(scores[1]))
+
+    def _windows(self, question: str, context: str, stride: int) -> list[Encoding]:
+        room = self.session.max_length - len(self.session.tokenizer.encode(question, max_length=None).input_ids) - 1
+        if room <= stride:
+            raise DataError(
+                f"question: leaves {max(room, 0)} of {self.session.max_length} tokens for the context, "
+                f"more than {stride} are needed: shorten the question"
+            )
+        return self.session.tokenizer.encode_windows(
+            question, context, max_length=self.session.max_length, stride=stride
+        )
+
+
+def _best_spans(encoding: Encoding, logits: np.ndarray, longest: int, count: int) -> Iterator[tuple[float, int, int]]:
+    """The best (start + end logit, start, end) of one window, spans inside the context only. logits: (S, 2)."""
+    inside = [i for i, part in enumerate(encoding.sequence_ids) if part == 1]
+    starts = sorted(inside, key=lambda i: -logits[i, 0])[:count]
+    ends = sorted(inside, key=lambda i: -logits[i, 1])[:count]
+    for first in starts:
+        for last in ends:
+            if first <= last < first + longest:
+                score = float(logits[first, 0] + logits[last, 1])
+                yield score, encoding.offsets[first][0], encoding.offsets[last][1]

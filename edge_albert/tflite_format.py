@@ -1,0 +1,177 @@
+"""What a .tflite file is, as far as this project writes one: its tables as data, its numbers by name, and its check.
+
+`check_model` is what the runtime asks before an engine maps the file: the flatbuffer is whole, and everything that the
+engine would follow without asking (tensor, buffer, operator and sub-graph numbers, sizes of constants) points at something.
+Source: the TensorFlow Lite schema, version 3a (schema.fbs in the LiteRT and TensorFlow repositories).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from edge_albert.flatbuffer import FlatbufferError, Schema, read_flatbuffer
+
+VERSION = 3
+
+# operator ► (its number, the table with its options)
+OPERATORS: dict[str, tuple[int, str | None]] = {
+    "ADD": (0, "AddOptions"),
+    "DEQUANTIZE": (6, "DequantizeOptions"),
+    "FULLY_CONNECTED": (9, "FullyConnectedOptions"),
+    "L2_NORMALIZATION": (11, "L2NormOptions"),
+    "MUL": (18, "MulOptions"),
+    "RELU": (19, None),
+    "RESHAPE": (22, "ReshapeOptions"),
+    "SOFTMAX": (25, "SoftmaxOptions"),
+    "TANH": (28, None),
+    "GATHER": (36, "GatherOptions"),
+    "TRANSPOSE": (39, "TransposeOptions"),
+    "MEAN": (40, "ReducerOptions"),
+    "SUB": (41, "SubOptions"),
+    "CAST": (53, "CastOptions"),
+    "LESS": (58, "LessOptions"),
+    "SUM": (74, "ReducerOptions"),
+    "RSQRT": (76, None),
+    "SQUARED_DIFFERENCE": (99, "SquaredDifferenceOptions"),
+    "WHILE": (119, "WhileOptions"),
+    "BATCH_MATMUL": (126, "BatchMatMulOptions"),
+    "CUMSUM": (128, "CumsumOptions"),
+    "GELU": (150, "GeluOptions"),
+}
+OPERATOR_NAMES = {number: name for name, (number, _) in OPERATORS.items()}
+LARGEST_OLD_OPERATOR = 127  # numbers above stand in `builtin_code` only; `deprecated_builtin_code` then says 127
+
+TENSOR_TYPES = {
+    "float32": 0, "float16": 1, "int32": 2, "uint8": 3, "int64": 4, "bool": 6, "int16": 7, "int8": 9,
+}  # fmt: skip
+TYPE_NAMES = {number: name for name, number in TENSOR_TYPES.items()}
+
+_OPTIONS = {
+    "FullyConnectedOptions": 8, "SoftmaxOptions": 9, "AddOptions": 11, "L2NormOptions": 12, "ReshapeOptions": 17,
+    "MulOptions": 21, "GatherOptions": 23, "TransposeOptions": 26, "ReducerOptions": 27, "SubOptions": 28,
+    "CastOptions": 37, "DequantizeOptions": 38, "LessOptions": 41, "SquaredDifferenceOptions": 76, "WhileOptions": 93,
+    "BatchMatMulOptions": 101, "CumsumOptions": 102, "GeluOptions": 116,
+}  # fmt: skip
+
+MODEL_SCHEMA = Schema(
+    """
+    Model { version:uint32 operator_codes:[OperatorCode] subgraphs:[SubGraph] description:string buffers:[Buffer]
+            metadata_buffer:- metadata:[Metadata] signature_defs:[SignatureDef] }
+    OperatorCode { deprecated_builtin_code:int8 custom_code:- version:int32=1 builtin_code:int32 }
+    SubGraph { tensors:[Tensor] inputs:[int32] outputs:[int32] operators:[Operator] name:string }
+    Tensor { shape:[int32] type:int8 buffer:uint32 name:string quantization:QuantizationParameters is_variable:-
+             sparsity:- shape_signature:[int32] has_rank:bool }
+    QuantizationParameters { min:- max:- scale:[float32] zero_point:[int64] details_type:- details:-
+                             quantized_dimension:int32 }
+    Operator { opcode_index:uint32 inputs:[int32] outputs:[int32] builtin_options:BuiltinOptions }
+    Buffer { data:[uint8] }
+    Metadata { name:string buffer:uint32 }
+    SignatureDef { inputs:[TensorMap] outputs:[TensorMap] signature_key:string reserved:- subgraph_index:uint32 }
+    TensorMap { name:string tensor_index:uint32 }
+
+    AddOptions { fused_activation_function:int8 }
+    SubOptions { fused_activation_function:int8 }
+    MulOptions { fused_activation_function:int8 }
+    L2NormOptions { fused_activation_function:int8 }
+    FullyConnectedOptions { fused_activation_function:int8 weights_format:int8 keep_num_dims:bool
+                            asymmetric_quantize_inputs:bool }
+    SoftmaxOptions { beta:float32 }
+    ReshapeOptions { new_shape:[int32] }
+    GatherOptions { axis:int32 batch_dims:int32 }
+    TransposeOptions { }
+    ReducerOptions { keep_dims:bool }
+    CastOptions { in_data_type:int8 out_data_type:int8 }
+    DequantizeOptions { }
+    LessOptions { }
+    SquaredDifferenceOptions { }
+    WhileOptions { cond_subgraph_index:int32 body_subgraph_index:int32 }
+    BatchMatMulOptions { adj_x:bool adj_y:bool asymmetric_quantize_inputs:bool }
+    CumsumOptions { exclusive:bool reverse:bool }
+    GeluOptions { approximate:bool }
+    """,
+    root="Model",
+    identifier=b"TFL3",
+    unions={"BuiltinOptions": _OPTIONS},
+)
+
+
+def operator_number(code: dict[str, Any]) -> int:
+    """The operator that an OperatorCode table means, under the old field or the new one."""
+    return max(code["deprecated_builtin_code"], code["builtin_code"])
+
+
+def read_model(data: bytes | memoryview | np.ndarray, *, strict: bool) -> dict[str, Any]:
+    """A .tflite file as nested dicts named as in the schema; see `read_flatbuffer`. Raises FlatbufferError."""
+    return read_flatbuffer(data, MODEL_SCHEMA, strict=strict)
+
+
+def check_model(data: bytes | memoryview | np.ndarray) -> dict[str, Any]:
+    """Check a file that this project wrote, and return it as `read_model` does.
+
+    Raises FlatbufferError when it is damaged, or has something in it that this project does not write.
+    """
+    model = read_model(data, strict=True)
+    if model["version"] != VERSION or not model["subgraphs"] or not model["buffers"]:
+        raise FlatbufferError("it is not a TFLite model of version 3 with a graph and buffers")
+    for code in model["operator_codes"]:
+        if operator_number(code) not in OPERATOR_NAMES:
+            raise FlatbufferError(f"operator {operator_number(code)} is not one of this project's")
+    for entry in model["metadata"]:
+        _within([entry["buffer"]], len(model["buffers"]), "metadata")
+    for graph in model["subgraphs"]:
+        _check_graph(graph, model)
+    for signature in model["signature_defs"]:
+        _within([signature["subgraph_index"]], len(model["subgraphs"]), "a signature")
+        count = len(model["subgraphs"][signature["subgraph_index"]]["tensors"])
+        _within([entry["tensor_index"] for entry in signature["inputs"] + signature["outputs"]], count, "a signature")
+    return model
+
+
+def _check_graph(graph: dict[str, Any], model: dict[str, Any]) -> None:
+    tensors = graph["tensors"]
+    _within(graph["inputs"], len(tensors), "a graph's inputs")
+    _within(graph["outputs"], len(tensors), "a graph's outputs")
+    for tensor in tensors:
+        _check_tensor(tensor, model["buffers"])
+    for operator in graph["operators"]:
+        _within([operator["opcode_index"]], len(model["operator_codes"]), "an operator")
+        name = OPERATOR_NAMES[operator_number(model["operator_codes"][operator["opcode_index"]])]
+        _within(operator["inputs"], len(tensors), name)
+        _within(operator["outputs"], len(tensors), name)
+        expected, options = OPERATORS[name][1], operator["builtin_options"]
+        if (options[0] if options else None) != expected:
+            raise FlatbufferError(f"{name} has the options of another operator")
+        if name == "WHILE" and options:
+            _within(options[1].values(), len(model["subgraphs"]), name)
+
+
+def _check_tensor(tensor: dict[str, Any], buffers: list[dict[str, Any]]) -> None:
+    """The tensor's numbers are possible, and a constant has as many bytes as its shape says."""
+    name = tensor["name"]
+    _within([tensor["buffer"]], len(buffers), f"tensor {name}")
+    if tensor["type"] not in TYPE_NAMES or (tensor["shape"] < 0).any():
+        raise FlatbufferError(f"tensor {name} has an impossible type or shape")
+    if len(tensor["shape_signature"]) not in (0, len(tensor["shape"])):
+        raise FlatbufferError(f"tensor {name} has a shape signature of another rank")
+    data = buffers[tensor["buffer"]]["data"]
+    expected = prod(tensor["shape"].tolist()) * np.dtype(TYPE_NAMES[tensor["type"]]).itemsize
+    if tensor["buffer"] and len(data) != expected:
+        raise FlatbufferError(f"tensor {name} has {len(data)} bytes where its shape needs {expected}")
+    quantization = tensor["quantization"]
+    if quantization is None:
+        return
+    count = len(quantization["scale"])
+    axis = quantization["quantized_dimension"]
+    if count != len(quantization["zero_point"]):
+        raise FlatbufferError(f"tensor {name} has {count} scales but {len(quantization['zero_point'])} zero points")
+    if count > 1 and (not 0 <= axis < len(tensor["shape"]) or tensor["shape"][axis] != count):
+        raise FlatbufferError(f"tensor {name} has {count} scales along an axis of another size")
+
+
+def _within(numbers: Iterable[int], count: int, what: str) -> None:
+    if any(not 0 <= number < count for number in numbers):
+        raise FlatbufferError(f"{what} points outside the {count} there are")

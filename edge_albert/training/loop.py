@@ -1,0 +1,155 @@
+"""The fine-tuning loop: epochs over length-bucketed batches, the dev set after each, the best weights kept.
+
+Nothing here knows the task: an `Objective` brings loss and metrics. AdamW with linear warm-up and decay, the
+gradient's norm clipped, as in BERT and ALBERT (Devlin et al. 2019, appendix A.3; Lan et al. 2020, appendix A.4).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.optim.lr_scheduler import LambdaLR
+
+from edge_albert.errors import EdgeAlbertError
+from edge_albert.model import AlbertForTask
+from edge_albert.progress import Progress
+from edge_albert.training.batches import EncodedTexts, collate, epoch_batches, sorted_batches
+from edge_albert.training.device import autocast
+from edge_albert.training.objectives import Objective
+from edge_albert.training.optim import adamw, linear_schedule
+
+Figures = dict[str, float]
+_NAMED = 8  # rows of a batch named when its loss is not finite
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to train. learning_rate: the peak. warmup: share of all steps. patience: epochs without a better dev figure."""
+
+    epochs: int = 5
+    batch_size: int = 32
+    learning_rate: float = 3e-5
+    warmup: float = 0.1
+    weight_decay: float = 0.01
+    clip_norm: float = 1.0
+    patience: int = 2
+    seed: int = 0
+
+
+@dataclass
+class Best:
+    """The best epoch so far: the highest metric and, between equals, the lowest dev loss."""
+
+    epoch: int = 0
+    score: tuple[float, float] = (-math.inf, -math.inf)
+    figures: Figures = field(default_factory=dict)
+    weights: dict[str, Tensor] = field(default_factory=dict)
+
+    def offer(self, epoch: int, metric: str, figures: Figures, model: AlbertForTask) -> None:
+        score = (figures[metric], -figures["loss"])
+        if score > self.score:
+            self.epoch, self.score, self.figures = epoch, score, figures
+            self.weights = {name: tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}
+
+
+def fit(
+    model: AlbertForTask,
+    train: EncodedTexts,
+    dev: EncodedTexts,
+    objective: Objective,
+    metric: str,
+    recipe: Recipe,
+    report: Callable[[dict[str, Any]], None],
+) -> Best:
+    """Train the model where it lies, stop early, and leave it with its best weights, in evaluation mode.
+
+    metric: one of the objective's, looked at after every epoch. report: gets one JSON-able record per epoch. Dropout
+    draws from torch's generator, batches from the recipe's seed. Raises EdgeAlbertError when a loss is not finite.
+    """
+    steps = recipe.epochs * math.ceil(len(train) / recipe.batch_size)
+    optimizer = adamw(model, recipe.learning_rate, recipe.weight_decay)
+    schedule = linear_schedule(optimizer, steps, recipe.warmup)
+    best = Best()
+    for epoch in range(1, recipe.epochs + 1):
+        started = time.monotonic()
+        label = f"epoch {epoch}/{recipe.epochs}"
+        loss = train_epoch(model, train, objective, recipe, epoch, optimizer, schedule, label)
+        figures = evaluate(model, dev, objective, recipe.batch_size)
+        best.offer(epoch, metric, figures, model)
+        report(
+            {
+                "event": "epoch", "epoch": epoch, "step": schedule.last_epoch, "seconds": time.monotonic() - started,
+                "learning_rate": schedule.get_last_lr()[0], "train_loss": loss, "dev": figures, "best_epoch": best.epoch,
+            }
+        )  # fmt: skip
+        if epoch - best.epoch >= recipe.patience:
+            break
+    model.load_state_dict(best.weights)
+    model.eval()
+    return best
+
+
+def train_epoch(
+    model: AlbertForTask,
+    train: EncodedTexts,
+    objective: Objective,
+    recipe: Recipe,
+    epoch: int,
+    optimizer: torch.optim.Optimizer,
+    schedule: LambdaLR,
+    label: str,
+) -> float:
+    """One pass over the training rows; the mean loss per row."""
+    device = next(model.parameters()).device
+    batches = epoch_batches(train.lengths, recipe.batch_size, recipe.seed, epoch)
+    total = 0.0
+    model.train()
+    with Progress(len(batches), label) as bar:
+        for rows in batches:
+            inputs, labels = collate(train, rows, device)
+            with autocast(device):
+                logits = model(**inputs)
+            loss = objective.loss(logits.float(), labels)
+            value = loss.item()
+            if not math.isfinite(value):
+                raise _not_finite(value, schedule, train.lines[rows])
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.clip_norm)
+            optimizer.step()
+            schedule.step()
+            total += value * len(rows)
+            bar.update(loss=value)
+    return total / len(train)
+
+
+@torch.no_grad()
+def evaluate(model: AlbertForTask, texts: EncodedTexts, objective: Objective, batch_size: int) -> Figures:
+    """The mean loss per row and every metric, in evaluation mode."""
+    device = next(model.parameters()).device
+    predicted = np.zeros_like(texts.labels)
+    total = 0.0
+    model.eval()
+    for rows in sorted_batches(texts.lengths, batch_size):
+        inputs, labels = collate(texts, rows, device)
+        with autocast(device):
+            logits = model(**inputs)
+        logits = logits.float()
+        total += objective.loss(logits, labels).item() * len(rows)
+        predicted[rows] = objective.predict(logits).cpu().numpy()
+    return {"loss": total / len(texts), **objective.judge(texts.labels, predicted)}
+
+
+def _not_finite(value: float, schedule: LambdaLR, lines: np.ndarray) -> EdgeAlbertError:
+    shown = ", ".join(str(line) for line in sorted(lines)[:_NAMED]) + (", …" if len(lines) > _NAMED else "")
+    return EdgeAlbertError(
+        f"the training loss is {value} at step {schedule.last_epoch + 1}, learning rate {schedule.get_last_lr()[0]:.3g}, "
+        f"lines {shown} of the training file: nothing was written; try a lower --lr or a longer --warmup"
+    )
