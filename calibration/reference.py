@@ -61,7 +61,9 @@ class ReferenceModel:
         return x.reshape(*x.shape[:2], self.config.num_attention_heads, self.config.head_size).swapaxes(1, 2)
 
     def _linear(self, name: str, x: np.ndarray) -> np.ndarray:
-        return x @ self._tensors[name + ".weight"].T + self._tensors[name + ".bias"]
+        flat = x.reshape(-1, x.shape[-1])  # one large product, not one per example
+        product = flat @ self._tensors[name + ".weight"].T + self._tensors[name + ".bias"]
+        return product.reshape(*x.shape[:-1], -1)
 
     def _norm(self, name: str, x: np.ndarray) -> np.ndarray:
         centred = x - x.mean(axis=-1, keepdims=True)

@@ -129,7 +129,7 @@ def _check_manifest(manifest: Mapping[str, Any], path: Path) -> None:
     if manifest.get("format") != FORMAT:
         raise BundleError(f"{path}: format is {manifest.get('format')!r}, not {FORMAT!r}: not an edge_albert bundle")
     version = manifest.get("format_version")
-    if not isinstance(version, int) or version < 1:
+    if type(version) is not int or version < 1:
         raise BundleError(f"{path}: format_version is {version!r}: the bundle is damaged; copy or export it again")
     if version > FORMAT_VERSION:
         raise BundleError(
@@ -140,8 +140,10 @@ def _check_manifest(manifest: Mapping[str, Any], path: Path) -> None:
     if missing:
         raise BundleError(f"{path}: field {', '.join(missing)} missing: the bundle is damaged; copy or export it again")
     _check_types(manifest, path)
+    if not manifest["models"]:
+        raise BundleError(f"{path}: models is empty: the bundle is damaged; export it again")
     for kind, model in manifest["models"].items():
-        if not isinstance(model, dict) or model.get("file") not in manifest["files"]:
+        if not isinstance(model, dict) or model.get("file") not in list(manifest["files"]):
             raise BundleError(f"{path}: models.{kind}.file is not among files: the bundle is damaged; export it again")
 
 
@@ -150,6 +152,8 @@ def _check_types(manifest: Mapping[str, Any], path: Path) -> None:
     for name, kind in wanted.items():
         if not isinstance(manifest[name], kind):
             raise BundleError(f"{path}: {name} is not a JSON {kind.__name__}: the bundle is damaged; export it again")
+    if not all(isinstance(label, str) for label in manifest["labels"]):
+        raise BundleError(f"{path}: labels are not all texts: the bundle is damaged; export it again")
     for name, entry in manifest["files"].items():
         if not _is_plain(name):
             raise BundleError(f"{path}: files names {name!r}: only plain file names inside the bundle are allowed")

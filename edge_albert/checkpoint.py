@@ -20,6 +20,7 @@ from edge_albert.config import AlbertConfig
 from edge_albert.errors import CheckpointError
 from edge_albert.tasks import TASKS, get_task
 from edge_albert.tensors import canonical_names, check_tensors, expected_shapes, head_outputs, needed_tensors
+from edge_albert.tf_folder import find_tf_checkpoint, read_tf_checkpoint
 
 __all__ = ["Checkpoint", "check_tensors", "expected_shapes", "read_checkpoint", "write_checkpoint"]
 
@@ -55,19 +56,30 @@ class Checkpoint:
 def read_checkpoint(source: str | Path, *, task: str | None = None) -> Checkpoint:
     """Read a checkpoint and check every tensor against its config.
 
-    source: a Hugging Face folder, or a model's name on the Hugging Face hub.
+    source: a folder of Hugging Face's, of a TensorFlow 1 ALBERT (Google's, albert_zh's) or a TF-Hub v1 module; or a
+        model's name on the Hugging Face hub.
     task: what it is read for, a key of edge_albert.tasks.TASKS; by default what its config and its tensors say.
 
     Raises CheckpointError (ConfigError for the config) in one line that names the file and what is wrong with it.
     """
     if task is not None:
         get_task(task)
-    folder = _folder_of(source)
-    config = AlbertConfig.from_json(folder / "config.json")
-    tensors = canonical_names(hf_weights.read_weights(folder), str(source))
-    task = _settle_task(config, tensors, task, str(source))
-    check_tensors(config, tensors, task, str(source))
-    return Checkpoint(config, needed_tensors(tensors, task), str(source), folder, task)
+    folder, said = _folder_of(source), str(source)
+    try:
+        found = None if hf_weights.has_weights(folder) else find_tf_checkpoint(folder)
+    except OSError as error:
+        raise CheckpointError(f"{folder}: cannot be read ({error.strerror}): name a folder that you may read") from None
+    if found is None:
+        config = AlbertConfig.from_json(folder / "config.json")
+        tensors = hf_weights.read_weights(folder)
+    else:
+        said = f"{source} ({found.note})"
+        config, tensors = read_tf_checkpoint(found, said)
+        folder = found.config.parent
+    tensors = canonical_names(tensors, said)
+    task = _settle_task(config, tensors, task, said)
+    check_tensors(config, tensors, task, said)
+    return Checkpoint(config, needed_tensors(tensors, task), said, folder, task)
 
 
 def _folder_of(source: str | Path) -> Path:

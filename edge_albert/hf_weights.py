@@ -10,6 +10,7 @@ bfloat16 exactly.
 from __future__ import annotations
 
 import json
+import re
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +29,7 @@ _DTYPES = {
     "F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "BOOL": "?",
     "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "u1",
 }  # fmt: skip
+_PLAIN_NAME = re.compile(r"\w[\w.-]*")  # no folder, no way up
 _OTHER_WEIGHTS = (".h5", ".msgpack", ".ot", ".onnx", ".gguf", ".pt", ".pth", ".ckpt", ".bin", ".safetensors")
 
 
@@ -122,7 +124,7 @@ def _read_shards(index: Path, read: Callable[[Path], Tensors]) -> Tensors:
         ) from None
     tensors: Tensors = {}
     for shard in shards:
-        if not isinstance(shard, str) or Path(shard).name != shard or "\\" in shard:
+        if not isinstance(shard, str) or not _PLAIN_NAME.fullmatch(shard):
             raise CheckpointError(
                 f"{index}: names the shard {shard!r}: only plain file names in the same folder are read"
             )

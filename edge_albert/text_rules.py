@@ -62,7 +62,7 @@ def replace_surrogates(text: str) -> str:
     return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
 
 
-# -- ALBERT -------------------------------------------------------------------------------------------------------------
+# -- ALBERT ------------------------------------------------------------------------------------------------------------
 
 
 def albert_table(*, do_lower_case: bool, keep_accents: bool) -> CharTable:
@@ -101,7 +101,7 @@ def trace_albert(text: str, cleaned: str, table: CharTable, *, remove_space: boo
     return _traced(cleaned, counts, spaces)
 
 
-# -- BERT ---------------------------------------------------------------------------------------------------------------
+# -- BERT --------------------------------------------------------------------------------------------------------------
 
 
 def bert_table(*, do_lower_case: bool, strip_accents: bool, tokenize_chinese_chars: bool) -> CharTable:
@@ -145,7 +145,7 @@ def trace_bert(text: str, cleaned: str, table: CharTable) -> CleanText:
     return _traced(cleaned, counts, spaces)
 
 
-# -- the way back -------------------------------------------------------------------------------------------------------
+# -- the way back ------------------------------------------------------------------------------------------------------
 
 
 def _count(text: str, table: CharTable) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

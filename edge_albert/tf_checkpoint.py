@@ -1,8 +1,8 @@
-"""TensorFlow's checkpoint container in pure Python: `PREFIX.index` and `PREFIX.data-00000-of-00001` ► {name: array}.
+"""TensorFlow's checkpoint container in pure Python: `PREFIX.index` and `PREFIX.data-00000-of-00001` ► arrays by name.
 
 The index is a LevelDB table: blocks of prefix-compressed key-value pairs, and a footer that finds the block of blocks.
-The key "" holds a BundleHeaderProto, every other key is a variable's name and holds a BundleEntryProto: dtype, shape, and
-where its bytes stand in which data file (tensorflow/core/protobuf/tensor_bundle.proto). TF1's Saver and TF-Hub v1
+The key "" holds a BundleHeaderProto, every other key is a variable's name and holds a BundleEntryProto: dtype, shape,
+and where its bytes stand in which data file (tensorflow/core/protobuf/tensor_bundle.proto). TF1's Saver and TF-Hub v1
 modules write this container; so does TF2, which however stores object paths in place of variable names.
 
 Every index block and every variable that is read is checked against its CRC-32C, so a damaged or shortened file is
@@ -11,7 +11,8 @@ an error and never a wrong weight.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -25,38 +26,34 @@ from edge_albert.tensors import bfloat16_to_float32
 _MAGIC = bytes.fromhex("57fb808b247547db")
 _FOOTER = 48  # two block handles, padding, magic
 _TRAILER = 5  # compression type, CRC-32C
+_SLICE_KEY = b"\0"  # keys of a partitioned variable's parts, which are no names
 _BFLOAT16 = 14
 _DTYPES = {1: "<f4", 2: "<f8", 3: "<i4", 4: "u1", 6: "i1", 9: "<i8", 10: "?", _BFLOAT16: "<u2", 19: "<f2"}
 
 
 @dataclass(frozen=True)
 class Variable:
-    """One entry of the index. dtype: TensorFlow's DataType. offset, size: bytes in data file `shard`. crc: masked."""
+    """One entry of the index: where a variable's bytes are and what they mean.
 
-    dtype: int
-    shape: tuple[int, ...]
-    shard: int
+    file, offset, size: the data file and the bytes in it. dtype: TensorFlow's DataType. crc: masked CRC-32C of the
+    bytes. sliced: the bytes are spread over further entries, as partitioned variables are.
+    """
+
+    file: Path
     offset: int
     size: int
+    dtype: int
+    shape: tuple[int, ...]
     crc: int
+    sliced: bool
 
 
-def read_variables(prefix: Path, skip: Callable[[str], bool]) -> dict[str, np.ndarray]:
-    """Every variable of the checkpoint `prefix` (".index" left out), but those that `skip` says of its name.
+def read_index(prefix: Path) -> dict[str, Variable]:
+    """Every variable of the checkpoint `prefix` (".index" left out) by name.
 
-    Arrays keep the stored dtype; bfloat16 arrives as float32, which holds it exactly. Raises CheckpointError naming the
-    file when it is absent, cut short or damaged, or of a kind that cannot be read.
+    Raises CheckpointError naming the file when it is absent, cut short or damaged.
     """
-    shards, variables = read_index(prefix.with_name(f"{prefix.name}.index"))
-    return {
-        name: _read_variable(prefix.with_name(f"{prefix.name}.data-{v.shard:05d}-of-{shards:05d}"), name, v)
-        for name, v in variables.items()
-        if not skip(name)
-    }
-
-
-def read_index(path: Path) -> tuple[int, dict[str, Variable]]:
-    """(number of data files, variable by name) of an .index file. Raises CheckpointError."""
+    path = prefix.with_name(f"{prefix.name}.index")
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -66,30 +63,37 @@ def read_index(path: Path) -> tuple[int, dict[str, Variable]]:
     try:
         entries = dict(_table(data))
         header = dict(_fields(entries.pop(b"")))
-        variables = {key.decode(): _variable(value) for key, value in entries.items()}
         shards = _number(header.get(1, 0))
+        names = [key for key in entries if not key.startswith(_SLICE_KEY)]
+        variables = {name.decode(): _variable(entries[name], prefix, shards) for name in names}
         big_endian = _number(header.get(2, 0)) != 0
     except (ValueError, LookupError) as error:
         raise CheckpointError(f"{path}: damaged ({error}): copy it again") from None
     if big_endian:
         raise CheckpointError(f"{path}: was written on a big-endian machine, which cannot be read: save it on another")
-    return shards, variables
+    return variables
 
 
-def _read_variable(path: Path, name: str, variable: Variable) -> np.ndarray:
-    dtype = _DTYPES.get(variable.dtype)
+def read_variable(name: str, variable: Variable) -> np.ndarray:
+    """The array of one variable in its stored dtype; bfloat16 arrives as float32, which holds it exactly.
+
+    Raises CheckpointError naming the data file when it is absent, cut short or damaged, or of a kind that is not read.
+    """
+    path, dtype = variable.file, _DTYPES.get(variable.dtype)
+    if variable.sliced:
+        raise CheckpointError(f"{path}: {name} is a partitioned variable, which cannot be read: save it in one piece")
     if dtype is None:
         raise CheckpointError(f"{path}: {name} has TensorFlow's dtype {variable.dtype}, which cannot be read")
     if variable.size != prod(variable.shape) * np.dtype(dtype).itemsize:
         raise CheckpointError(f"{path}: {name} has {variable.size} bytes, which do not make the shape {variable.shape}")
     try:
         with open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_size < variable.offset + variable.size:
+                raise CheckpointError(f"{path}: is cut short, it ends before {name} does: copy it again")
             file.seek(variable.offset)
             data = bytearray(file.read(variable.size))
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read ({error.strerror}): the checkpoint is incomplete") from None
-    if len(data) != variable.size:
-        raise CheckpointError(f"{path}: is cut short: it ends inside {name}: copy it again")
     if masked_crc32c(data) != variable.crc:
         raise CheckpointError(f"{path}: is damaged: the checksum of {name} does not fit: copy it again")
     array = np.frombuffer(data, dtype).reshape(variable.shape)
@@ -140,14 +144,14 @@ def _block(data: bytes, handle: tuple[int, int]) -> Iterator[tuple[bytes, bytes]
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
+    value = 0
+    for shift in range(0, 64, 7):
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, at
-        shift += 7
+    raise ValueError("a number is longer than 64 bits")
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
@@ -170,19 +174,22 @@ def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
         yield tag >> 3, value
 
 
-def _variable(entry: bytes) -> Variable:
+def _variable(entry: bytes, prefix: Path, shards: int) -> Variable:
     """A BundleEntryProto: 1 dtype, 2 shape, 3 shard_id, 4 offset, 5 size, 6 crc32c, 7 slices."""
     fields = dict(_fields(entry))
-    if 7 in fields:
-        raise ValueError("a variable is stored in slices: save it from a graph without partitioned variables")
-    number = {key: _number(fields.get(key, 0)) for key in (1, 3, 4, 5, 6)}
-    return Variable(number[1], _shape(_message(fields.get(2, b""))), number[3], number[4], number[5], number[6])
+    dtype, shard, offset, size, crc = (_number(fields.get(key, 0)) for key in (1, 3, 4, 5, 6))
+    shape = _shape(_message(fields.get(2, b"")))
+    file = prefix.with_name(f"{prefix.name}.data-{shard:05d}-of-{shards:05d}")
+    return Variable(file, offset, size, dtype, shape, crc, sliced=7 in fields)
 
 
 def _shape(message: bytes) -> tuple[int, ...]:
     """A TensorShapeProto: repeated 2 dim, whose 1 is the size."""
     dims = [_message(value) for number, value in _fields(message) if number == 2]
-    return tuple(_number(dict(_fields(dim)).get(1, 0)) for dim in dims)
+    shape = tuple(_number(dict(_fields(dim)).get(1, 0)) for dim in dims)
+    if any(size >= 1 << 31 for size in shape):  # -1 too: an unknown size
+        raise ValueError(f"a variable has the shape {shape}")
+    return shape
 
 
 def _number(value: int | bytes) -> int:

@@ -22,6 +22,18 @@ from edge_albert.tokenizer import Encoding, Tokenizer
 BATCH_TOLERANCE = 0.05  # of a logit, relative to the largest in the row, for int8 at batch_size > 1
 
 
+def make_feeds(encodings: Sequence[Encoding], pad_id: int) -> dict[str, np.ndarray]:
+    """The model's three inputs for some encodings, each (B, S) int64, padded to the longest."""
+    shape = (len(encodings), max(len(encoding.input_ids) for encoding in encodings))
+    ids, mask, types = np.full(shape, pad_id, np.int64), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    for row, encoding in enumerate(encodings):
+        count = len(encoding.input_ids)
+        ids[row, :count] = encoding.input_ids
+        mask[row, :count] = 1
+        types[row, :count] = encoding.token_type_ids
+    return {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+
+
 class Session:
     """Opens a bundle after verifying it. Use as a context manager, or call close().
 
@@ -69,11 +81,19 @@ class Session:
             raise DataError(
                 f"{name}: {count} tokens, the model takes {self.max_length}: shorten it, or ask to truncate (--truncate)"
             )
-        special = self.tokenizer.special_ids
-        unknown = self.tokenizer.unk_id
-        if all(token == unknown or token in special for token in encoding.input_ids):
+        if not self._says_anything(encoding, text, pair):
             raise DataError(f"{name}: nothing in it is in the model's vocabulary: there is nothing to answer from")
         return encoding
+
+    def _says_anything(self, encoding: Encoding, text: str, pair: str | None) -> bool:
+        """Whether any token is a known piece of visible text, not only <unk> and bare word boundaries."""
+        special, parts = self.tokenizer.special_ids, (text, pair or "")
+        for token, part, (start, end) in zip(
+            encoding.input_ids, encoding.sequence_ids, encoding.offsets, strict=True
+        ):
+            if part is not None and token not in special and parts[part][start:end].strip():
+                return True
+        return False
 
     @staticmethod
     def check_text(text: str, name: str) -> None:
@@ -86,7 +106,7 @@ class Session:
         """The graph's output for each encoding, in order: (num_labels,), (H,), or (S, num_labels) without the padding."""
         outputs: list[np.ndarray | None] = [None] * len(encodings)
         for indices in self._batches(encodings):
-            feeds = self._feeds([encodings[i] for i in indices])
+            feeds = make_feeds([encodings[i] for i in indices], self.bundle.config.pad_token_id)
             rows = self.engine.run(feeds)[self.bundle.task.output]
             for index, row in zip(indices, rows, strict=True):
                 length = len(encodings[index].input_ids)
@@ -98,21 +118,6 @@ class Session:
         order = sorted(range(len(encodings)), key=lambda i: len(encodings[i].input_ids))
         for start in range(0, len(order), self.batch_size):
             yield order[start : start + self.batch_size]
-
-    def _feeds(self, encodings: Sequence[Encoding]) -> dict[str, np.ndarray]:
-        length = max(len(encoding.input_ids) for encoding in encodings)
-        shape = (len(encodings), length)
-        feeds = {
-            "input_ids": np.full(shape, self.bundle.config.pad_token_id, np.int64),
-            "attention_mask": np.zeros(shape, np.int64),
-            "token_type_ids": np.zeros(shape, np.int64),
-        }
-        for row, encoding in enumerate(encodings):
-            count = len(encoding.input_ids)
-            feeds["input_ids"][row, :count] = encoding.input_ids
-            feeds["attention_mask"][row, :count] = 1
-            feeds["token_type_ids"][row, :count] = encoding.token_type_ids
-        return feeds
 
     def close(self) -> None:
         """Give the engine's memory back; closing twice is fine."""

@@ -16,7 +16,7 @@ from edge_albert.runtime.classify import softmax
 from edge_albert.runtime.session import Session
 from edge_albert.tokenizer import Encoding
 
-STRIDE = 128  # tokens two neighbouring windows share, as in the SQuAD recipe of BERT and ALBERT
+STRIDE = 128  # tokens two neighbouring windows share, as in the SQuAD recipe of BERT and ALBERT; at most a quarter
 
 
 @dataclass(frozen=True)
@@ -60,44 +60,71 @@ class TokenClassifier:
     def __init__(self, session: Session) -> None:
         self.session = session
 
-    def __call__(self, text: str | list[str], *, stride: int = STRIDE) -> list[Entity] | list[list[Entity]]:
+    def __call__(self, text: str | list[str], *, stride: int | None = None) -> list[Entity] | list[list[Entity]]:
         if isinstance(text, str):
             return self._entities(text, "text", stride)
         return [self._entities(one, f"text {i + 1}", stride) for i, one in enumerate(text)]
 
-    def _entities(self, text: str, name: str, stride: int) -> list[Entity]:
+    def _entities(self, text: str, name: str, stride: int | None) -> list[Entity]:
         self.session.check_text(text, name)
-        windows = self.session.tokenizer.encode_windows(text, max_length=self.session.max_length, stride=stride)
-        words: dict[int, tuple[int, _Word]] = {}  # start ► (distance from its window's edge, word): the widest view wins
-        for encoding, logits in zip(windows, self.session.infer(windows), strict=True):
-            for margin, word in self._words(text, encoding, logits):
-                if word.start not in words or margin > words[word.start][0]:
-                    words[word.start] = (margin, word)
-        return list(_join(text, [words[start][1] for start in sorted(words)]))
+        shared = _stride(self.session, stride)
+        windows = self.session.tokenizer.encode_windows(text, max_length=self.session.max_length, stride=shared)
+        offsets, scores = _stitch(windows, self.session.infer(windows), shared)
+        return list(_join(text, list(self._words(text, offsets, scores))))
 
-    def _words(self, text: str, encoding: Encoding, logits: np.ndarray) -> Iterator[tuple[int, _Word]]:
-        """(tokens to the nearer edge of the window, word) for each word of one window. logits: (S, num_labels)."""
-        scores = softmax(logits)
-        tokens = [i for i, part in enumerate(encoding.sequence_ids) if part == 0]
+    def _words(self, text: str, offsets: Sequence[tuple[int, int]], scores: np.ndarray) -> Iterator[_Word]:
+        """Pieces grouped into words. offsets: of T pieces; scores: (T, num_labels) probabilities."""
         groups: list[list[int]] = []
-        for i in tokens:
-            if groups and _continues(text, encoding.offsets[groups[-1][-1]], encoding.offsets[i]):
+        for i in range(len(offsets)):
+            if groups and _continues(text, offsets[groups[-1][-1]], offsets[i]):
                 groups[-1].append(i)
             else:
                 groups.append([i])
         for group in groups:
-            first = group[0]
-            best = int(np.argmax(scores[first]))
-            start, end = encoding.offsets[first][0], encoding.offsets[group[-1]][1]
-            margin = min(first - tokens[0], tokens[-1] - group[-1])
-            yield margin, _Word(start, end, self.session.bundle.labels[best], float(scores[first, best]))
+            visible = [i for i in group if not _blank(text, offsets[i])]
+            if visible:
+                best = int(np.argmax(scores[group[0]]))
+                label, score = self.session.bundle.labels[best], float(scores[group[0], best])
+                yield _Word(offsets[visible[0]][0], offsets[visible[-1]][1], label, score)
+
+
+def _stride(session: Session, wanted: int | None) -> int:
+    return min(STRIDE, session.max_length // 4) if wanted is None else wanted
+
+
+def _stitch(
+    windows: Sequence[Encoding], outputs: Sequence[np.ndarray], stride: int
+) -> tuple[list[tuple[int, int]], np.ndarray]:
+    """Offsets and probabilities of all T pieces; one in several windows is taken where it stands farthest from an edge."""
+    offsets: list[tuple[int, int]] = []
+    scores: list[np.ndarray] = []
+    margins: list[int] = []
+    at = 0
+    for encoding, logits in zip(windows, outputs, strict=True):
+        tokens = [i for i, part in enumerate(encoding.sequence_ids) if part == 0]
+        rows = softmax(logits[tokens])
+        for k, token in enumerate(tokens):
+            margin = min(k, len(tokens) - 1 - k)
+            if at + k == len(offsets):
+                offsets.append(encoding.offsets[token])
+                scores.append(rows[k])
+                margins.append(margin)
+            elif margin > margins[at + k]:
+                scores[at + k], margins[at + k] = rows[k], margin
+        at += len(tokens) - stride
+    return offsets, np.array(scores)
+
+
+def _blank(text: str, offsets: tuple[int, int]) -> bool:
+    """Whether a piece stands for no visible character, as SentencePiece's lone word boundary does."""
+    return not text[slice(*offsets)].strip()
 
 
 def _continues(text: str, before: tuple[int, int], here: tuple[int, int]) -> bool:
     """Whether two neighbouring pieces belong to one word: they touch, and letters or digits meet."""
-    if here[0] != before[1] or before[1] == 0 or here[0] >= len(text):
-        return here[0] < before[1]  # two pieces of one character, such as a ligature
-    return text[before[1] - 1].isalnum() and text[here[0]].isalnum()
+    if _blank(text, before) or here[0] < before[1]:  # a lone word boundary; two pieces of one character, such as "ﬁ"
+        return True
+    return here[0] == before[1] and text[before[1] - 1].isalnum() and text[here[0] : here[0] + 1].isalnum()
 
 
 def _join(text: str, words: Sequence[_Word]) -> Iterator[Entity]:
@@ -138,11 +165,11 @@ class QuestionAnswerer:
         self.null_threshold: float | None = session.bundle.config.extra.get("null_threshold")
 
     def __call__(
-        self, question: str, context: str, *, max_answer_tokens: int = 30, stride: int = STRIDE, candidates: int = 20
+        self, question: str, context: str, *, max_answer_tokens: int = 30, stride: int | None = None, candidates: int = 20
     ) -> Answer:
         self.session.check_text(question, "question")
         self.session.check_text(context, "context")
-        windows = self._windows(question, context, stride)
+        windows = self._windows(question, context, _stride(self.session, stride))
         found: dict[tuple[int, int], float] = {}  # (start, end) in characters of the context ► best score over windows
         empty = np.inf  # the window that is least sure of having no answer decides, as in the SQuAD 2.0 recipe
         for encoding, logits in zip(windows, self.session.infer(windows), strict=True):
