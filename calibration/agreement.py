@@ -1,8 +1,8 @@
 """How far an exported file is from the float model, on real sentences.
 
 Both see the same token ids. Reported per text and averaged: largest difference of an output, cosine of the output
-vectors, and whether they say the same: the same class (for token tasks, the share of tokens; for question answering, the
-same start and end), or for a sentence embedding and a regression no label at all.
+vectors, and whether they say the same: the same class (for token tasks, the share of tokens; for question answering,
+the same start and end), or for a sentence embedding and a regression no label at all.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from edge_albert.tasks import Task
 from edge_albert.tokenizer import Encoding, Tokenizer
 
 Rows = list[np.ndarray]
-Model = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+Model = Callable[..., np.ndarray]  # input_ids, attention_mask, token_type_ids, each (B, S)
 
 _BATCH = 8
 _BUDGET = 20e9  # multiply-adds of the float reference: about a second on a laptop
@@ -51,9 +51,7 @@ def default_texts() -> list[str]:
     return [line for line in lines if line.strip()]
 
 
-def agreement_examples(
-    config: AlbertConfig, task: Task, tokenizer: Tokenizer, texts: Sequence[str]
-) -> list[Example]:
+def agreement_examples(config: AlbertConfig, task: Task, tokenizer: Tokenizer, texts: Sequence[str]) -> list[Example]:
     """The first texts as inputs of the task, as many as the float reference runs in about a second; 8 at least.
 
     Question answering and multiple choice get pairs; elsewhere every fourth input is one.

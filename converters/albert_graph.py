@@ -69,16 +69,21 @@ def _embed(writer: GraphWriter, weights: _Weights, ids: Tensor, types: Tensor) -
 def _layer(
     writer: GraphWriter, weights: _Weights, config: AlbertConfig, prefix: str, x: Tensor, mask: Tensor
 ) -> Tensor:
-    """One transformer layer, (B, S, H) ► (B, S, H): attention and feed-forward, each added to its input and normalised."""
+    """One transformer layer, (B, S, H) ► (B, S, H): attention and feed-forward, each added to its input and
+    normalised."""
     name = _short(prefix)
     q, k, v = writer.linears(x, [weights.linear(f"{prefix}attention.{part}") for part in ("query", "key", "value")])
     context = writer.attention(name + "attention", q, k, v, mask, config.num_attention_heads)
     attended = writer.linears(context, [weights.linear(prefix + "attention.dense")])[0]
-    x = writer.layer_norm(writer.add(name + "attention.residual", attended, x), weights.norm(prefix + "attention.LayerNorm"))
+    x = writer.layer_norm(
+        writer.add(name + "attention.residual", attended, x), weights.norm(prefix + "attention.LayerNorm")
+    )
     inner = writer.linears(x, [weights.linear(prefix + "ffn")])[0]  # (B, S, F)
     inner = writer.activation(name + "ffn.activation", config.hidden_act, inner)
     outer = writer.linears(inner, [weights.linear(prefix + "ffn_output")])[0]  # (B, S, H)
-    return writer.layer_norm(writer.add(name + "ffn.residual", outer, x), weights.norm(prefix + "full_layer_layer_norm"))
+    return writer.layer_norm(
+        writer.add(name + "ffn.residual", outer, x), weights.norm(prefix + "full_layer_layer_norm")
+    )
 
 
 def _head(writer: GraphWriter, weights: _Weights, task: Task, x: Tensor, padding: Tensor) -> Tensor:
@@ -92,7 +97,8 @@ def _head(writer: GraphWriter, weights: _Weights, task: Task, x: Tensor, padding
 
 
 def _short(name: str) -> str:
-    """albert.encoder.albert_layer_groups.0.albert_layers.0.ffn ► layer.ffn; later groups and inner layers keep numbers."""
+    """albert.encoder.albert_layer_groups.0.albert_layers.0.ffn ► layer.ffn; later groups and inner layers keep
+    numbers."""
     name = name.removeprefix("albert.")
     name = name.replace("encoder.albert_layer_groups.", "layer.").replace(".albert_layers.", ".")
     return name.replace("layer.0.0.", "layer.")

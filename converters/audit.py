@@ -1,7 +1,8 @@
-"""Reads a finished file back and says what stands in it: bytes per tensor, copies of each weight, products left in float.
+"""Reads a finished file back and says what stands in it: bytes per tensor, copies of each weight, products left in
+float.
 
-It trusts neither our writers nor anyone's names: a weight is found by its content. Each row of the checkpoint's matrix is
-compared with the rows and columns of every stored tensor by correlation, which no per-channel scale, zero point,
+It trusts neither our writers nor anyone's names: a weight is found by its content. Each row of the checkpoint's matrix
+is compared with the rows and columns of every stored tensor by correlation, which no per-channel scale, zero point,
 transposition or joining with a neighbour can hide. So the same audit counts the copies in a file another tool made.
 """
 
@@ -49,7 +50,8 @@ class Audit:
 def audit_file(path: str | Path, weights: Mapping[str, np.ndarray], *, floor_bytes: int) -> Audit:
     """Audit a .onnx or .tflite file against the checkpoint's `weights` {name: array}; only matrices are looked for.
 
-    Tied tensors (equal content under two names) count as one weight. Raises EngineError for a file that cannot be parsed.
+    Tied tensors (equal content under two names) count as one weight. Raises EngineError for a file that cannot be
+    parsed.
     """
     stored = read_model_file(path)
     return Audit(

@@ -36,7 +36,7 @@ def convert(
     precision: str = "int8",
     unroll: bool = False,
 ) -> Converted:
-    """Write the model in one format. The same input gives the same bytes. Raises EdgeAlbertError for unknown choices."""
+    """Write the model in one format; the same input gives the same bytes. EdgeAlbertError for unknown choices."""
     writer, facts = _writer(format, precision, unroll)
     write_albert(writer, config, tensors, task)
     content = writer.finish()

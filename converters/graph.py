@@ -1,10 +1,10 @@
 """The interface between ALBERT, said once (albert_graph.py), and a file format (onnx_writer.py, tflite_writer.py).
 
-The operations are those an ALBERT is made of, not those a format happens to have: `linears` is "some projections of one
-input", so that a writer may fuse them; `attention` is scaled dot-product attention, so that a writer may use one fused
-operator or spell it out; `loop` is "apply this N times", so that a writer may emit a control-flow operator or unroll it.
-How a weight is stored (fp32, fp16, int8 and with which layout) is the writer's business too; the description hands over
-the float32 array under the name it shall have in the file.
+The operations are those an ALBERT is made of, not those a format happens to have: `linears` is "some projections of
+one input", so that a writer may fuse them; `attention` is scaled dot-product attention, so that a writer may use one
+fused operator or spell it out; `loop` is "apply this N times", so that a writer may emit a control-flow operator or
+unroll it. How a weight is stored (fp32, fp16, int8 and with which layout) is the writer's business too; the
+description hands over the float32 array under the name it shall have in the file.
 
 Sizes that the caller chooses at run time are symbols: BATCH and LENGTH.
 """
@@ -101,7 +101,7 @@ class GraphWriter(Protocol):
     def loop(
         self, name: str, times: int, x: Tensor, constant: Tensor, body: Callable[[Tensor, Tensor], Tensor]
     ) -> Tensor:
-        """x ◄ body(x, constant), `times` times. What `body` writes stands once in the file unless unrolling was asked."""
+        """x ◄ body(x, constant), `times` times. What `body` writes stands once in the file, unless it is unrolled."""
         ...
 
     def first_token(self, name: str, x: Tensor) -> Tensor:

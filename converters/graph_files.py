@@ -16,7 +16,14 @@ from edge_albert.errors import EngineError
 # constant operand of a product ► through these, a float weight is still the same weight
 _TRANSPARENT = {"Identity", "Transpose", "Cast", "Reshape", "Squeeze", "Unsqueeze"}
 _FLOAT_PRODUCTS = {"MatMul", "Gemm", "FusedMatMul"}
-_QUANTIZED_PRODUCTS = {"DynamicQuantizeMatMul", "MatMulInteger", "MatMulIntegerToFloat", "QLinearMatMul", "MatMulNBits", "QGemm"}
+_QUANTIZED_PRODUCTS = {
+    "DynamicQuantizeMatMul",
+    "MatMulInteger",
+    "MatMulIntegerToFloat",
+    "QLinearMatMul",
+    "MatMulNBits",
+    "QGemm",
+}
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,9 @@ def _read_onnx(path: Path) -> StoredFile:
     for graph in graphs:
         for tensor in graph.initializer:
             values = numpy_helper.to_array(tensor)
-            tensors.append(StoredTensor(tensor.name, onnx.TensorProto.DataType.Name(tensor.data_type), values, values.nbytes))
+            tensors.append(
+                StoredTensor(tensor.name, onnx.TensorProto.DataType.Name(tensor.data_type), values, values.nbytes)
+            )
     loops = sum(node.op_type == "Loop" for graph in graphs for node in graph.node)
     return StoredFile(tuple(tensors), tuple(_products(graphs)), loops)
 
@@ -88,7 +97,9 @@ def _products(graphs: list) -> Iterator[tuple[str, bool]]:
     for graph in graphs:
         for node in graph.node:
             name = node.name or node.output[0]
-            if node.op_type in _QUANTIZED_PRODUCTS or (node.op_type in _FLOAT_PRODUCTS and dequantized & set(node.input)):
+            if node.op_type in _QUANTIZED_PRODUCTS or (
+                node.op_type in _FLOAT_PRODUCTS and dequantized & set(node.input)
+            ):
                 yield name, True
             elif node.op_type in _FLOAT_PRODUCTS and constants & set(node.input):
                 yield name, False

@@ -1,12 +1,13 @@
 """GraphWriter ► ONNX.
 
-One `Loop` holds the shared layer; its body reads the weights from the outer scope, so that they stand once in the file and
-once in memory on every ONNX Runtime from 1.18 on. With `unroll` the body is repeated instead, for accelerators that take
-no control flow; the initialisers are the same ones, so the weights still stand once in the file.
+One `Loop` holds the shared layer; its body reads the weights from the outer scope, so that they stand once in the
+file and once in memory on every ONNX Runtime from 1.18 on. With `unroll` the body is repeated instead, for
+accelerators that take no control flow; the initialisers are the same ones, so the weights still stand once in the
+file.
 
 int8: matrix products are com.microsoft `DynamicQuantizeMatMul` (activations quantised on the fly, weights per output
-channel); embedding tables are int8 with one scale per row. fp16: weights are stored as fp16 and cast once at load, which
-halves the file and not the memory. Biases, norms and the task head stay float32 everywhere.
+channel); embedding tables are int8 with one scale per row. fp16: weights are stored as fp16 and cast once at load,
+which halves the file and not the memory. Biases, norms and the task head stay float32 everywhere.
 
 Opset 17 and IR 8 with operators of both domains that ONNX Runtime 1.18 has. `SkipLayerNormalization` is left out on
 purpose: it is many times slower than Add + LayerNormalization on CPU.
@@ -32,7 +33,7 @@ _LENGTH_AXES = (1, 2)  # of a (B, S) mask: where the heads and the queries go
 
 
 class OnnxWriter:
-    """Writes one ONNX file. precision: fp32, fp16 or int8; unroll: repeat the loop's body instead of a Loop operator."""
+    """Writes one ONNX file. precision: fp32, fp16 or int8; unroll: repeat the loop's body instead of a Loop."""
 
     def __init__(self, precision: str = "int8", *, unroll: bool = False, producer: str = "edge_albert") -> None:
         if precision not in PRECISIONS:
@@ -50,7 +51,7 @@ class OnnxWriter:
         self._outputs: list[Tensor] = []
         self._prefix = ""
 
-    # -- plumbing -------------------------------------------------------------------------------------------------------
+    # -- plumbing -----------------------------------------------------------------------------------------------------
 
     def _constant(self, name: str, array: np.ndarray) -> str:
         """An initialiser. Equal content is stored once, whatever it is called: tied groups keep their one copy."""
@@ -93,7 +94,9 @@ class OnnxWriter:
     def _axes(self, *axes: int) -> str:
         return self._constant("const.axes." + "_".join(map(str, axes)), np.array(axes, np.int64))
 
-    def _op(self, op: str, name: str, inputs: Sequence[str], shape: Shape, dtype: str = "float", **attributes) -> Tensor:
+    def _op(
+        self, op: str, name: str, inputs: Sequence[str], shape: Shape, dtype: str = "float", **attributes
+    ) -> Tensor:
         """Append one node with one output, called as the node."""
         name = self._prefix + name
         self._nodes.append(helper.make_node(op, list(inputs), [name], name=name, **attributes))
@@ -103,7 +106,7 @@ class OnnxWriter:
         self._values.append(_value_info(value))
         return value
 
-    # -- GraphWriter ----------------------------------------------------------------------------------------------------
+    # -- GraphWriter --------------------------------------------------------------------------------------------------
 
     def input(self, name: str) -> Tensor:
         value = Tensor(name, (BATCH, LENGTH), "int")
@@ -112,7 +115,9 @@ class OnnxWriter:
 
     def embedding(self, name: str, table: np.ndarray, ids: Tensor) -> Tensor:
         shape = (*ids.shape, table.shape[1])
-        return self._rows(name, table, shape, lambda part, source, wide: self._op("Gather", part, [source, ids.name], wide))
+        return self._rows(
+            name, table, shape, lambda part, source, wide: self._op("Gather", part, [source, ids.name], wide)
+        )
 
     def positions(self, name: str, table: np.ndarray, like: Tensor) -> Tensor:
         length = self._op("Shape", f"{name}.length", [like.name], (1,), "int", start=1, end=2)
@@ -221,7 +226,11 @@ class OnnxWriter:
             self._prefix = ""
             return x
         graph = self._body(name, x, constant, body)
-        inputs = [self._constant(f"{name}.times", np.int64(times)), self._constant("const.true", np.bool_(True)), x.name]
+        inputs = [
+            self._constant(f"{name}.times", np.int64(times)),
+            self._constant("const.true", np.array(True)),
+            x.name,
+        ]
         return self._op("Loop", name, inputs, x.shape, body=graph)
 
     def _body(

@@ -6,9 +6,10 @@
     golden.json     a few texts with token ids and logits, for the device to check itself
     report.json     and report.md: what the export measured; about this machine, so not part of what is verified
 
-bundle.json (format version 1) MUST hold `format`, `format_version`, `task`, `labels`, `config`, `tokenizer`, `models` and
-`files`. `files` maps every file that a device reads to its `sha256` and `size` in bytes; a name in it MUST be a plain file
-name. Fields that a reader does not know MUST be ignored; a `format_version` above the reader's MUST be refused.
+bundle.json (format version 1) MUST hold `format`, `format_version`, `task`, `labels`, `config`, `tokenizer`, `models`
+and `files`. `files` maps every file that a device reads to its `sha256` and `size` in bytes; a name in it MUST be a
+plain file name. Fields that a reader does not know MUST be ignored; a `format_version` above the reader's MUST be
+refused.
 
 A bundle is verified before an engine sees a byte of it: TFLite and ONNX Runtime do not check what they map.
 The same input gives the same bytes, so nothing here depends on the time, the machine or the folder's name.
@@ -91,7 +92,9 @@ def open_bundle(folder: str | Path) -> Bundle:
 
 def write_manifest(folder: Path, fields: Mapping[str, Any], files: list[str]) -> None:
     """Write bundle.json for the `files` (plain names) that lie in `folder`, with their hashes and sizes."""
-    entries = {name: {"sha256": file_hash(folder / name), "size": (folder / name).stat().st_size} for name in sorted(files)}
+    entries = {
+        name: {"sha256": file_hash(folder / name), "size": (folder / name).stat().st_size} for name in sorted(files)
+    }
     manifest = {"format": FORMAT, "format_version": FORMAT_VERSION, **fields, "files": entries}
     _check_manifest(manifest, folder / MANIFEST)
     (folder / MANIFEST).write_text(to_json(manifest), encoding="utf-8")
@@ -157,7 +160,11 @@ def _check_types(manifest: Mapping[str, Any], path: Path) -> None:
     for name, entry in manifest["files"].items():
         if not _is_plain(name):
             raise BundleError(f"{path}: files names {name!r}: only plain file names inside the bundle are allowed")
-        if not isinstance(entry, dict) or not isinstance(entry.get("sha256"), str) or not isinstance(entry.get("size"), int):
+        if (
+            not isinstance(entry, dict)
+            or not isinstance(entry.get("sha256"), str)
+            or not isinstance(entry.get("size"), int)
+        ):
             raise BundleError(f"{path}: files[{name!r}] needs sha256 and size: the bundle is damaged; export it again")
 
 

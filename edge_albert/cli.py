@@ -1,7 +1,7 @@
 """The console script `edge-albert <command>`, and how every command ends.
 
-`edge-albert export …` and `python -m edge_albert.export …` run the same `main`. Exit status: 0 done; 1 a finding that was
-asked for; 2 bad input, said in one line; 130 stopped by Ctrl-C.
+`edge-albert export …` and `python -m edge_albert.export …` run the same `main`. Exit status: 0 done; 1 a finding that
+was asked for; 2 bad input, said in one line; 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -80,3 +80,7 @@ def _missing_package(error: ModuleNotFoundError) -> str | None:
     package = (error.name or "").partition(".")[0]
     extra = _EXTRAS.get(package)
     return extra and f"the package {package} is not installed: pip install 'edge-albert[{extra}]'"
+
+
+if __name__ == "__main__":
+    main()

@@ -204,7 +204,7 @@ def _read_labels(data: Mapping[str, Any], source: str) -> dict[int, str]:
     return dict(sorted(labels.items()))
 
 
-# -- what a shape costs ------------------------------------------------------------------------------------------------
+# -- what a shape costs -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,7 @@ def count_macs(
     return length * encoder + (h * h if pooler else 0) + head
 
 
-# -- named shapes ------------------------------------------------------------------------------------------------------
+# -- named shapes -----------------------------------------------------------------------------------------------------
 
 
 def _released(hidden: int, layers: int, heads: int, dropout: float, act: str) -> AlbertConfig:

@@ -35,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument(
         "--model",
         metavar="DIR_OR_NAME",
-        help="Hugging Face folder, hub name, Google TF1 checkpoint or TF-Hub folder (default: the embedded spam filter)",
+        help="Hugging Face folder, hub name, Google TF1 or TF-Hub folder (default: the built-in spam filter)",
     )
     out.add_argument("--task", choices=tuple(TASKS), help="default: what the checkpoint was fine-tuned for")
     precision = out.add_mutually_exclusive_group()
@@ -45,10 +45,18 @@ def parser() -> argparse.ArgumentParser:
         ("fp32", "32-bit weights"),
     ):
         precision.add_argument(f"--{name}", dest="precision", action="store_const", const=name, help=note)
-    out.add_argument("--unroll", action="store_true", help="repeat the layer instead of a loop, for accelerators without control flow")
-    out.add_argument("--output", metavar="DIR", type=Path, default=Path("bundle"), help="folder to write (default: bundle)")
+    out.add_argument(
+        "--unroll",
+        action="store_true",
+        help="repeat the layer instead of a loop, for accelerators without control flow",
+    )
+    out.add_argument(
+        "--output", metavar="DIR", type=Path, default=Path("bundle"), help="folder to write (default: bundle)"
+    )
     out.add_argument("--force", action="store_true", help="replace the output folder if it exists")
-    out.add_argument("--no-measure", dest="measure", action="store_false", help="leave out load time, latency and memory")
+    out.add_argument(
+        "--no-measure", dest="measure", action="store_false", help="leave out load time, latency and memory"
+    )
     out.add_argument("--json", action="store_true", help="print the report as JSON on standard output")
     return out
 

@@ -28,13 +28,13 @@ from edge_albert.errors import CheckpointError, TokenizerError
 from edge_albert.reports.export_report import to_markdown
 from edge_albert.reports.machine import describe_machine
 from edge_albert.runtime.engine import open_engine
+from edge_albert.runtime.probe import LENGTHS, probe_in_fresh_process
 from edge_albert.runtime.session import make_feeds
 from edge_albert.tasks import Task, get_task
 from edge_albert.tensors import head_outputs
 from edge_albert.tokenizer import Encoding, Tokenizer, load_tokenizer
 
 DEFAULT_MODEL = Path(__file__).parent / "default_model"
-LATENCY_LENGTHS = (16, 128, 512)
 _GOLDEN_TEXTS = 5
 _ROUND = 6  # decimals of golden logits
 
@@ -58,7 +58,7 @@ class Request:
 
 @dataclass(frozen=True)
 class _Input:
-    """What was read: the checkpoint, what it is exported for, its tokenizer, and how many parameters stand in it once."""
+    """What was read: the checkpoint, what it is exported for, its tokenizer, and its unique parameters."""
 
     checkpoint: Checkpoint
     task: Task
@@ -109,7 +109,7 @@ def export_bundle(request: Request, progress: Progress = lambda line: None) -> d
     return report
 
 
-# -- reading ------------------------------------------------------------------------------------------------------------
+# -- reading ----------------------------------------------------------------------------------------------------------
 
 
 def _read(request: Request) -> _Input:
@@ -153,7 +153,7 @@ def _model_facts(given: _Input) -> dict[str, Any]:
     }
 
 
-# -- one model file -----------------------------------------------------------------------------------------------------
+# -- one model file ---------------------------------------------------------------------------------------------------
 
 
 def _write_model(
@@ -205,7 +205,10 @@ def _run(engine: Any, encodings: Sequence[Encoding], pad_id: int, task: Task) ->
 
 
 def _manifest_entry(format: str, converted: Converted) -> dict[str, Any]:
-    weights = {name: {**asdict(record), "relative_error": round(record.relative_error, 6)} for name, record in converted.weights.items()}
+    weights = {
+        name: {**asdict(record), "relative_error": round(record.relative_error, 6)}
+        for name, record in converted.weights.items()
+    }
     return {"file": MODEL_FILES[format], **converted.facts, "weights": weights}
 
 
@@ -214,14 +217,13 @@ def _wrote(output: Path, format: str, facts: Mapping[str, Any]) -> str:
 
 
 def _measure(path: Path, given: _Input) -> dict[str, Any]:
-    from edge_albert.runtime.probe import probe_in_fresh_process
+    config = given.checkpoint.config
+    longest = config.max_position_embeddings
+    lengths = [length for length in LENGTHS if length <= longest] or [longest]
+    return probe_in_fresh_process(path, lengths=lengths, vocab_size=config.vocab_size)
 
-    longest = given.checkpoint.config.max_position_embeddings
-    lengths = [length for length in LATENCY_LENGTHS if length <= longest] or [longest]
-    return probe_in_fresh_process(path, lengths=lengths, threads=1)
 
-
-# -- the files beside it ------------------------------------------------------------------------------------------------
+# -- the files beside it ----------------------------------------------------------------------------------------------
 
 
 def _golden(examples: Sequence[Example], expected: Sequence[np.ndarray]) -> dict[str, Any]:

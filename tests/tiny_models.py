@@ -64,7 +64,9 @@ def tiny_checkpoint(folder: Path, task: str = "text-classification", seed: int =
     return folder
 
 
-def tiny_bundle(folder: Path, task: str = "text-classification", *, seed: int = 0, precision: str = "int8", **changes) -> Path:
+def tiny_bundle(
+    folder: Path, task: str = "text-classification", *, seed: int = 0, precision: str = "int8", **changes
+) -> Path:
     """Export a tiny checkpoint to `folder`, without measuring."""
     from edge_albert.exporter import Request, export_bundle
 

@@ -79,14 +79,15 @@ def _format_section(report: Report, facts: Report) -> list[str]:
     return parts
 
 
-# -- sentences both share -----------------------------------------------------------------------------------------------
+# -- sentences both share ---------------------------------------------------------------------------------------------
 
 
 def _over_floor(report: Report, facts: Report) -> str:
     size = {"fp32": 4, "fp16": 2, "int8": 1}[report["precision"]]
     ratio = facts["file_bytes"] / facts["floor_bytes"]
     unit = "byte" if size == 1 else "bytes"
-    return f"{ratio:.3f} × the floor of {megabytes(facts['floor_bytes'])} ({report['model']['parameters']:,} parameters × {size} {unit})"
+    floor = f"{report['model']['parameters']:,} parameters × {size} {unit}"
+    return f"{ratio:.3f} × the floor of {megabytes(facts['floor_bytes'])} ({floor})"
 
 
 def _copies(facts: Report) -> str:
@@ -109,12 +110,12 @@ def _left_in_float(facts: Report) -> str:
 def _agreement(agreement: Report) -> str:
     label = "" if agreement["same_label"] is None else f"same label {100 * agreement['same_label']:.1f} %, "
     return (
-        f"{agreement['texts']} texts: {label}cosine {agreement['mean_cosine']:.5f} (lowest {agreement['min_cosine']:.5f}), "
-        f"largest difference {agreement['max_difference']:.4f}"
+        f"{agreement['texts']} texts: {label}cosine {agreement['mean_cosine']:.5f} "
+        f"(lowest {agreement['min_cosine']:.5f}), largest difference {agreement['max_difference']:.4f}"
     )
 
 
-# -- what was measured --------------------------------------------------------------------------------------------------
+# -- what was measured ------------------------------------------------------------------------------------------------
 
 
 def _runtime_lines(facts: Report) -> Sequence[str]:
@@ -122,7 +123,7 @@ def _runtime_lines(facts: Report) -> Sequence[str]:
         return []
     runtime = facts["runtime"]
     times = "; ".join(
-        f"{row['length']} tokens {row['wall_ms']['p50']:.1f} / {row['wall_ms']['p90']:.1f} / {row['wall_ms']['p99']:.1f} ms"
+        f"{row['length']} tokens " + " / ".join(f"{row['wall_ms'][name]:.1f}" for name in ("p50", "p90", "p99")) + " ms"
         for row in runtime["runs"]
     )
     return [
@@ -144,13 +145,14 @@ def _runtime_table(runtime: Report) -> str:
     ]
     table = markdown_table(("tokens", "p50 ms", "p90 ms", "p99 ms", "CPU ms", "memory"), rows)
     return (
-        f"Load {runtime['load_ms']:.0f} ms, memory after load {megabytes(runtime['load_anon_bytes'])}, whole process at "
-        f"most {megabytes(runtime['peak_rss_bytes'])}. Memory is anonymous memory beyond the interpreter with the engine "
-        f"imported: what cannot be dropped.\n\n{table}"
+        f"Load {runtime['load_ms']:.0f} ms, memory after load {megabytes(runtime['load_anon_bytes'])}, "
+        f"whole process at most {megabytes(runtime['peak_rss_bytes'])}. Memory is anonymous memory beyond the "
+        f"interpreter with the engine imported: what cannot be dropped.\n\n{table}"
     )
 
 
 def _machine(machine: Report) -> str:
     packages = ", ".join(f"{name} {version}" for name, version in machine["packages"].items())
     instructions = ", ".join(machine["int8_instructions"]) or "no int8 instructions known of"
-    return f"{machine['cpu']} ({machine['architecture']}: {instructions}), {machine['system']}, Python {machine['python']}, {packages}."
+    cpu = f"{machine['cpu']} ({machine['architecture']}: {instructions})"
+    return f"{cpu}, {machine['system']}, Python {machine['python']}, {packages}."

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 
-def megabytes(count: int | float) -> str:
-    """1234567 ► "1.23 MB" (10^6 bytes); below 10 MB two decimals, above one."""
+def megabytes(count: int | float | None) -> str:
+    """1234567 ► "1.23 MB" (10^6 bytes); below 10 MB two decimals, above one; None, what a system does not tell."""
+    if count is None:
+        return "not known"
     size = count / 1e6
     return f"{size:.2f} MB" if size < 10 else f"{size:.1f} MB"
 

@@ -1,9 +1,9 @@
 """Weights packed for this processor, kept on the device and mapped at the next start.
 
-An engine repacks weights for the processor at every start, into memory that cannot be dropped. Packed once into a cache
-folder they are mapped from the file instead. An entry's name holds the model's hash, the engine's version and the
-processor, so a new one of any of them makes a new entry; an entry's files are listed with their hashes, and a damaged one
-is made again. A folder that cannot be written means no cache and one warning, never a failure.
+An engine repacks weights for the processor at every start, into memory that cannot be dropped. Packed once into a
+cache folder they are mapped from the file instead. An entry's name holds the model's hash, the engine's version and
+the processor, so a new one of any of them makes a new entry; an entry's files are listed with their hashes, and a
+damaged one is made again. A folder that cannot be written means no cache and one warning, never a failure.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def processor() -> str:
 def cached_files(cache_dir: Path, model_hash: str, engine: str, make: Callable[[Path], None]) -> Path | None:
     """The folder with this model's packed weights, made by `make(empty folder)` when there is none that is whole.
 
-    engine: name and version, as in "onnxruntime 1.32.0". None, after one warning, when it can be neither found nor made.
+    engine: name and version, as in "onnxruntime 1.32.0". None, after one warning, when it can be neither found nor
+    made.
     """
     key = hashlib.sha256(f"{engine}\n{processor()}".encode()).hexdigest()
     entry = cache_dir / f"{engine.split()[0]}-{model_hash[:16]}-{key[:16]}"

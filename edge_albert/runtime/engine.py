@@ -1,7 +1,7 @@
 """The engines that run a bundle's model, behind one small interface.
 
-An engine is imported when it is opened and not before, so that a device needs only the one it uses. `max_batch` says how
-many rows one `run` takes (None: any number); callers split larger batches.
+An engine is imported when it is opened and not before, so that a device needs only the one it uses. `max_batch` says
+how many rows one `run` takes (None: any number); callers split larger batches.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class Engine(Protocol):
     max_batch: int | None
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """feeds: input_ids, attention_mask, token_type_ids, each (B, S) of whole numbers ► {output name: float32 array}."""
+        """feeds: input_ids, attention_mask, token_type_ids, each (B, S) of whole numbers ► {output name: float32
+        array}."""
         ...
 
     def close(self) -> None: ...
@@ -46,7 +47,7 @@ def choose_engine(formats: Sequence[str], wanted: str | None = None) -> str:
             raise EngineError(f"engine {wanted!r} is not one of {', '.join(PACKAGES)}")
         if wanted not in formats:
             raise EngineError(
-                f"engine {wanted!r} cannot run this bundle, which has {', '.join(formats)}: export with --format {wanted}"
+                f"engine {wanted!r} cannot run this bundle ({', '.join(formats)}): export with --format {wanted}"
             )
         formats = [wanted]
     for name in formats:
@@ -72,8 +73,9 @@ def open_engine(
 ) -> Engine:
     """Open a model file. The engine follows the file's name (.onnx, .tflite) unless given.
 
-    threads: of one inference, None for `default_threads()`. cache_dir: where pre-packed weights may be kept, None for no
-    cache. model_hash: sha256 of the file where the caller knows it, for the cache. Raises EngineError when the engine is missing, too old, or refuses the file.
+    threads: of one inference, None for `default_threads()`. cache_dir: where pre-packed weights may be kept, None for
+    no cache. model_hash: sha256 of the file where the caller knows it, for the cache. Raises EngineError when the
+    engine is missing, too old, or refuses the file.
     """
     path = Path(path)
     name = engine or path.suffix.lstrip(".")

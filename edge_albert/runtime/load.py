@@ -34,9 +34,9 @@ def load(
     >>> model("You have won a free phone, call now")
     Label(label='spam', score=0.99)
 
-    engine: "onnx" or "tflite"; None takes the first that is installed. threads: None for as many as the processor has, four
-    at most. cache_dir: a folder on the device where weights packed for its processor are kept and mapped from at the next
-    start; None keeps none. batch_size: texts run together, see edge_albert/runtime/session.py.
+    engine: "onnx" or "tflite"; None takes the first that is installed. threads: None for as many as the processor has,
+    four at most. cache_dir: a folder on the device where weights packed for its processor are kept and mapped from at
+    the next start; None keeps none. batch_size: texts run together, see edge_albert/runtime/session.py.
 
     Raises BundleError for a damaged bundle, EngineError when nothing installed can run it. `.session.close()` frees it.
     """

@@ -1,9 +1,9 @@
 """ONNX Runtime, set up for a small memory.
 
-Measured on an int8 ALBERT-base (docs and command: benchmarks/export_vs_peers.py), each choice below is the better of two:
-basic optimisation only (the extended level fuses Add and LayerNormalization into an operator that is slower on CPU); the
-file's path rather than its bytes; no memory pattern per length; what loading freed is given back to the system; after a
-long input the arena shrinks, so that memory follows the input down again.
+Measured on an int8 ALBERT-base (docs and command: benchmarks/export_vs_peers.py), each choice below is the better of
+two: basic optimisation only (the extended level fuses Add and LayerNormalization into an operator that is slower on
+CPU); the file's path rather than its bytes; no memory pattern per length; what loading freed is given back to the
+system; after a long input the arena shrinks, so that memory follows the input down again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ class OnnxEngine:
     name = "onnx"
     max_batch: int | None = None
 
-    def __init__(self, path: Path, *, threads: int, cache_dir: Path | None = None, model_hash: str | None = None) -> None:
+    def __init__(
+        self, path: Path, *, threads: int, cache_dir: Path | None = None, model_hash: str | None = None
+    ) -> None:
         self.version = f"onnxruntime {ort.__version__}"
         _check_version(path)
         self._path = path
@@ -121,14 +123,16 @@ def _give_back_freed_memory() -> None:
             trim(0)
 
 
-# -- packing ------------------------------------------------------------------------------------------------------------
+# -- packing ----------------------------------------------------------------------------------------------------------
 
 
 def _pack_in_child(model: Path, folder: Path) -> None:
     """Pack in a process of its own: packing leaves twice the model behind in the heap. Raises EngineError."""
     command = [sys.executable, "-m", "edge_albert.runtime.onnx_engine", str(model), str(folder)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=_child_environment())
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=600, check=False, env=_child_environment()
+        )
     except (OSError, subprocess.SubprocessError) as error:
         raise EngineError(f"{model}: packing its weights failed ({error})") from None
     if done.returncode:

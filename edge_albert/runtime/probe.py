@@ -177,13 +177,21 @@ def _open_plain_onnx(model: Path, threads: int) -> tuple[str, Run]:
     try:
         session = ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's own classes share no base but Exception
-        raise EngineError(f"{model}: ONNX Runtime {ort.__version__} refused it ({str(error).splitlines()[0]})") from None
+        raise EngineError(f"{model}: ONNX Runtime {ort.__version__} refused it ({_first_line(error)})") from None
     inputs = [(node.name, _meaning(node.name, model), _dtype(node.type, model)) for node in session.get_inputs()]
 
     def run(feeds: Feeds) -> object:
-        return session.run(None, {name: feeds[meaning].astype(dtype, copy=False) for name, meaning, dtype in inputs})
+        arrays = {name: feeds[meaning].astype(dtype, copy=False) for name, meaning, dtype in inputs}
+        try:
+            return session.run(None, arrays)
+        except Exception as error:  # as above
+            raise EngineError(f"{model}: ONNX Runtime could not run it ({_first_line(error)})") from None
 
     return f"onnxruntime {ort.__version__}", run
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]
 
 
 def _meaning(name: str, model: Path) -> str:

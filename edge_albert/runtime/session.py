@@ -1,9 +1,9 @@
 """An open bundle: its tokenizer and its engine, and the way from encodings to rows of output.
 
 By default each text runs alone. int8 activations are quantised with one range over everything in the batch, so a text's
-answer would depend, a little, on its neighbours and on the padding they force on it; a phone's processor gains next to
-nothing from batches. `batch_size` above 1 runs texts of similar length together: fp32 answers then agree to 1e-5 and int8
-answers to BATCH_TOLERANCE, measured in tests/test_runtime.py.
+answer would depend, a little, on its neighbours and on the padding they force on it; a phone's processor gains next
+to nothing from batches. `batch_size` above 1 runs texts of similar length together: fp32 answers then agree to 1e-5
+and int8 answers to BATCH_TOLERANCE, measured in tests/test_runtime.py.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def make_feeds(encodings: Sequence[Encoding], pad_id: int) -> dict[str, np.ndarr
 class Session:
     """Opens a bundle after verifying it. Use as a context manager, or call close().
 
-    engine: "onnx" or "tflite", None for the first that is installed. threads: None for up to four. cache_dir: where weights
-    packed for this processor are kept, None for none. Raises BundleError, TokenizerError, EngineError.
+    engine: "onnx" or "tflite", None for the first that is installed. threads: None for up to four. cache_dir: where
+    weights packed for this processor are kept, None for none. Raises BundleError, TokenizerError, EngineError.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Session:
         count = len(encoding.input_ids)
         if count > self.max_length:
             raise DataError(
-                f"{name}: {count} tokens, the model takes {self.max_length}: shorten it, or ask to truncate (--truncate)"
+                f"{name}: {count} tokens, the model takes {self.max_length}: shorten it, or truncate (--truncate)"
             )
         if not self._says_anything(encoding, text, pair):
             raise DataError(f"{name}: nothing in it is in the model's vocabulary: there is nothing to answer from")
@@ -88,9 +88,7 @@ class Session:
     def _says_anything(self, encoding: Encoding, text: str, pair: str | None) -> bool:
         """Whether any token is a known piece of visible text, not only <unk> and bare word boundaries."""
         special, parts = self.tokenizer.special_ids, (text, pair or "")
-        for token, part, (start, end) in zip(
-            encoding.input_ids, encoding.sequence_ids, encoding.offsets, strict=True
-        ):
+        for token, part, (start, end) in zip(encoding.input_ids, encoding.sequence_ids, encoding.offsets, strict=True):
             if part is not None and token not in special and parts[part][start:end].strip():
                 return True
         return False
@@ -103,7 +101,7 @@ class Session:
             raise DataError(f"{name}: empty: give at least one word")
 
     def infer(self, encodings: Sequence[Encoding]) -> list[np.ndarray]:
-        """The graph's output for each encoding, in order: (num_labels,), (H,), or (S, num_labels) without the padding."""
+        """The graph's output for each encoding, in order: (num_labels,), (H,), or (S, num_labels) without padding."""
         outputs: list[np.ndarray | None] = [None] * len(encodings)
         for indices in self._batches(encodings):
             feeds = make_feeds([encodings[i] for i in indices], self.bundle.config.pad_token_id)
@@ -126,5 +124,7 @@ class Session:
     def __enter__(self) -> Session:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()

@@ -95,7 +95,8 @@ def _stride(session: Session, wanted: int | None) -> int:
 def _stitch(
     windows: Sequence[Encoding], outputs: Sequence[np.ndarray], stride: int
 ) -> tuple[list[tuple[int, int]], np.ndarray]:
-    """Offsets and probabilities of all T pieces; one in several windows is taken where it stands farthest from an edge."""
+    """Offsets and probabilities of all T pieces; one in several windows is taken where it stands farthest from an
+    edge."""
     offsets: list[tuple[int, int]] = []
     scores: list[np.ndarray] = []
     margins: list[int] = []
@@ -156,8 +157,9 @@ def _entity(text: str, run: Sequence[_Word]) -> Entity:
 class QuestionAnswerer:
     """model("the question", "the context") ► Answer.
 
-    null_threshold: None always answers; a number allows "no answer" (SQuAD 2.0), given when the score of the empty answer
-    exceeds that of the best span by more than it. By default what the bundle's config says under `null_threshold`.
+    null_threshold: None always answers; a number allows "no answer" (SQuAD 2.0), given when the score of the empty
+    answer exceeds that of the best span by more than it. By default what the bundle's config says under
+    `null_threshold`.
     """
 
     def __init__(self, session: Session) -> None:
@@ -165,7 +167,13 @@ class QuestionAnswerer:
         self.null_threshold: float | None = session.bundle.config.extra.get("null_threshold")
 
     def __call__(
-        self, question: str, context: str, *, max_answer_tokens: int = 30, stride: int | None = None, candidates: int = 20
+        self,
+        question: str,
+        context: str,
+        *,
+        max_answer_tokens: int = 30,
+        stride: int | None = None,
+        candidates: int = 20,
     ) -> Answer:
         self.session.check_text(question, "question")
         self.session.check_text(context, "context")
