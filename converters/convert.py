@@ -14,7 +14,7 @@ from edge_albert.config import AlbertConfig
 from edge_albert.errors import EdgeAlbertError
 from edge_albert.tasks import Task
 
-FORMATS = ("onnx",)
+FORMATS = ("onnx", "tflite")
 BYTES_PER_PARAMETER = {"fp32": 4, "fp16": 2, "int8": 1}
 
 
@@ -35,20 +35,32 @@ def convert(
     format: str = "onnx",
     precision: str = "int8",
     unroll: bool = False,
+    compat: bool = False,
+    tokenizer_file: str = "spiece.model",
 ) -> Converted:
-    """Write the model in one format; the same input gives the same bytes. EdgeAlbertError for unknown choices."""
-    writer, facts = _writer(format, precision, unroll)
+    """Write the model in one format; the same input gives the same bytes. EdgeAlbertError for unknown choices.
+
+    compat: a TFLite file for engines up to TensorFlow Lite 2.16. tokenizer_file: what TFLite metadata calls it.
+    """
+    writer, facts = _writer(format, precision, unroll, compat, task, tokenizer_file)
     write_albert(writer, config, tensors, task)
     content = writer.finish()
     return Converted(content, dict(writer.records), {"precision": precision, "form": _form(config, unroll), **facts})
 
 
-def _writer(format: str, precision: str, unroll: bool) -> tuple[GraphWriter, dict[str, object]]:
+def _writer(
+    format: str, precision: str, unroll: bool, compat: bool, task: Task, tokenizer_file: str
+) -> tuple[GraphWriter, dict[str, object]]:
     if format == "onnx":
         from converters import onnx_writer
 
         facts: dict[str, object] = {"opset": onnx_writer.OPSET, "ir_version": onnx_writer.IR_VERSION}
         return onnx_writer.OnnxWriter(precision, unroll=unroll), facts
+    if format == "tflite":
+        from converters.tflite_writer import TfliteWriter
+
+        writer = TfliteWriter(precision, unroll=unroll, compat=compat, task=task, tokenizer_file=tokenizer_file)
+        return writer, {"compat": compat}
     raise EdgeAlbertError(f"format {format!r} is not one of {', '.join(FORMATS)}")
 
 

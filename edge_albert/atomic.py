@@ -197,16 +197,15 @@ def _sync(path: Path) -> None:
 
 
 def _cannot_write(shown: Path, error: OSError, temporary: Path) -> EdgeAlbertError:
-    """The error a person reads: the target, the reason, and the other file where one was the trouble."""
-    about = str(error.filename) if error.filename is not None else ""
-    other = about and not Path(about).is_relative_to(temporary) and Path(about) != shown
-    where = f" on {about}" if other else ""
+    """The error a person reads: the target, the reason, and the culprit where it is neither the target nor above it."""
+    culprit = Path(str(error.filename)) if error.filename is not None else temporary
+    ours = culprit.is_relative_to(temporary) or temporary.is_relative_to(culprit)
+    where = "" if ours else f" on {culprit}"
+    remedy = "nothing was left behind"
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         remedy = "free some space, or name a folder on another disk"
-    elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+    elif ours and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         remedy = "name a folder that you may write to"
-    else:
-        remedy = "nothing was left behind"
     return EdgeAlbertError(f"{shown}: could not be written ({_reason(error)}{where}): {remedy}")
 
 

@@ -163,7 +163,7 @@ def write_checkpoint(
     if written.architectures == ("AlbertModel",):
         kept = {name.removeprefix("albert."): tensor for name, tensor in kept.items()}
     with atomic_folder(Path(folder), force=force) as new:
-        (new / "config.json").write_text(written.to_json(), encoding="utf-8")
+        (new / "config.json").write_bytes(written.to_json().encode())
         (new / "model.safetensors").write_bytes(safetensors.numpy.save(kept, {"format": "pt"}))
         if tokenizer_folder is not None:
             _copy_tokenizer(Path(tokenizer_folder), new)
@@ -189,10 +189,10 @@ def _config_to_write(config: AlbertConfig, tensors: Mapping[str, np.ndarray], ta
 
 
 def _copy_tokenizer(source: Path, target: Path) -> None:
-    """Copy the tokenizer's files; Google's name for the SentencePiece model becomes the one transformers looks for."""
+    """Copy the tokenizer's files; Google's names for the vocabulary become those that transformers looks for."""
     found = [name for name in hub.TOKENIZER_FILES if (source / name).is_file()]
     if not found:
-        raise CheckpointError(f"{source}: holds no tokenizer: one of {', '.join(hub.TOKENIZER_FILES[:4])} is needed")
+        raise CheckpointError(f"{source}: holds no tokenizer: spiece.model or vocab.txt is needed")
     for name in found:
-        renamed = "spiece.model" if name == "30k-clean.model" and "spiece.model" not in found else name
-        shutil.copyfile(source / name, target / renamed)
+        usual = {"30k-clean.model": "spiece.model", "vocab_chinese.txt": "vocab.txt"}.get(name, name)
+        shutil.copyfile(source / name, target / (name if usual in found else usual))

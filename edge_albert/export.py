@@ -8,9 +8,11 @@ import shlex
 import sys
 from pathlib import Path
 
+from converters.convert import FORMATS
 from edge_albert.cli import run_command
 from edge_albert.exporter import DEFAULT_MODEL, Request, export_bundle
 from edge_albert.reports.export_report import to_text
+from edge_albert.runtime.engine import installed
 from edge_albert.tasks import TASKS
 
 _EPILOG = """\
@@ -51,6 +53,19 @@ def parser() -> argparse.ArgumentParser:
         help="repeat the layer instead of a loop, for accelerators without control flow",
     )
     out.add_argument(
+        "--format",
+        dest="formats",
+        type=_formats,
+        metavar="onnx,tflite",
+        help="what to write (default: every format whose engine is installed)",
+    )
+    out.add_argument(
+        "--tflite-compat",
+        dest="compat",
+        action="store_true",
+        help="a TFLite file that engines up to TensorFlow Lite 2.16 and tflite-runtime 2.14 run correctly",
+    )
+    out.add_argument(
         "--output", metavar="DIR", type=Path, default=Path("bundle"), help="folder to write (default: bundle)"
     )
     out.add_argument("--force", action="store_true", help="replace the output folder if it exists")
@@ -69,7 +84,9 @@ def main(argv: list[str] | None = None) -> int:
         output=options.output,
         task=options.task,
         precision=options.precision or "int8",
+        formats=options.formats or _installed_formats(),
         unroll=options.unroll,
+        compat=options.compat,
         force=options.force,
         measure=options.measure,
         command=_command(options),
@@ -80,6 +97,19 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
+def _formats(text: str) -> tuple[str, ...]:
+    """onnx,tflite ► ("onnx", "tflite")"""
+    wanted = tuple(dict.fromkeys(text.split(",")))
+    if unknown := [name for name in wanted if name not in FORMATS]:
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown) or 'nothing'}: choose from {', '.join(FORMATS)}")
+    return wanted
+
+
+def _installed_formats() -> tuple[str, ...]:
+    """Every export is run once by its engine, so a format needs one; with none installed the error will say so."""
+    return tuple(name for name in FORMATS if installed(name)) or FORMATS
+
+
 def _command(options: argparse.Namespace) -> str:
     """The command as the manifest remembers it: what decides the bundle's content, not where it went."""
     words = ["python", "-m", "edge_albert.export"]
@@ -87,7 +117,9 @@ def _command(options: argparse.Namespace) -> str:
         words += ["--model", Path(options.model).name if Path(options.model).is_dir() else options.model]
     if options.task:
         words += ["--task", options.task]
-    words += [f"--{options.precision or 'int8'}", *(["--unroll"] if options.unroll else [])]
+    words += [f"--{options.precision or 'int8'}"]
+    words += ["--format", ",".join(options.formats)] if options.formats else []
+    words += [flag for flag, wanted in (("--unroll", options.unroll), ("--tflite-compat", options.compat)) if wanted]
     return shlex.join(words)
 
 

@@ -51,6 +51,7 @@ class Request:
     precision: str = "int8"
     formats: tuple[str, ...] = ("onnx",)
     unroll: bool = False
+    compat: bool = False
     force: bool = False
     measure: bool = True
     command: str = ""
@@ -173,6 +174,8 @@ def _write_model(
         format=format,
         precision=request.precision,
         unroll=request.unroll,
+        compat=request.compat,
+        tokenizer_file=given.tokenizer.path.name,
     )
     path = folder / MODEL_FILES[format]
     path.write_bytes(converted.content)

@@ -12,7 +12,7 @@ from pathlib import Path
 from edge_albert.errors import CheckpointError
 
 TOKENIZER_FILES = (
-    "spiece.model", "30k-clean.model", "vocab.txt", "tokenizer.json", "tokenizer_config.json",
+    "spiece.model", "30k-clean.model", "vocab.txt", "vocab_chinese.txt", "tokenizer.json", "tokenizer_config.json",
     "special_tokens_map.json", "added_tokens.json",
 )  # fmt: skip
 _SAFETENSORS = ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors")

@@ -33,6 +33,7 @@ _TIED_PART = {
     "attention": re.compile(_LAYERS + r"attention\..+)"),
     "ffn": re.compile(_LAYERS + r"(?:ffn|ffn_output|full_layer_layer_norm)\..+)"),
 }
+_FIXED_OUTPUTS = {"text-regression": 1, "question-answering": 2, "multiple-choice": 1}  # others: one per label
 _LISTED = 8  # names of one kind in an error; the rest is counted
 
 
@@ -41,8 +42,7 @@ _LISTED = 8  # names of one kind in an error; the rest is counted
 
 def head_outputs(config: AlbertConfig, task: str) -> int:
     """Rows of the task head's weight; 0 for a task without a head."""
-    fixed = {"text-regression": 1, "question-answering": 2, "multiple-choice": 1}
-    return 0 if get_task(task).head is None else fixed.get(task, config.num_labels)
+    return 0 if get_task(task).head is None else _FIXED_OUTPUTS.get(task, config.num_labels)
 
 
 def expected_shapes(config: AlbertConfig, task: str | None) -> Shapes:
@@ -200,13 +200,18 @@ def _listing(names: list[str]) -> str:
 
 
 def _remedy(config: AlbertConfig, task: str | None, faults: Mapping[str, list[str]]) -> str:
-    """What to do, where the trouble is the head alone."""
+    """What to do, where the only fault is an absent head or one of another size."""
     head = get_task(task).head if task is not None else None
-    if head is None or any(not name.startswith(head) for names in faults.values() for name in names):
+    kinds = [kind for kind, names in faults.items() if names]
+    if task is None or head is None or len(kinds) > 1 or not all(n.startswith(f"{head}.") for n in faults[kinds[0]]):
         return ""
-    if faults["missing"]:
+    if kinds == ["missing"]:
         return f": it has no head for {task}, fine-tune it first"
-    return f": the task is {task} and id2label names {config.num_labels} labels, correct the one that is wrong"
+    if kinds == ["of another shape"]:
+        outputs = _FIXED_OUTPUTS.get(task)
+        wanted = f"id2label names {config.num_labels} labels" if outputs is None else f"{task} needs {outputs} rows"
+        return f": {wanted}, correct id2label or the task"
+    return ""
 
 
 # -- numbers --------------------------------------------------------------------------------------------------------

@@ -74,12 +74,11 @@ def hugging_face_names(variables: Mapping[str, np.ndarray]) -> dict[str, np.ndar
 
     A variable that no ALBERT has keeps its name, for check_tensors to list.
     """
-    return {
-        _hugging_face_name(name.removeprefix("module/")): np.ascontiguousarray(array.T)
-        if name.endswith("/kernel")
-        else array
-        for name, array in variables.items()
-    }
+    tensors = {}
+    for variable, array in variables.items():
+        name = _hugging_face_name(variable.removeprefix("module/"))
+        tensors[name] = np.ascontiguousarray(array.T) if variable.endswith("/kernel") else array
+    return tensors
 
 
 def refuse_other_models(variables: Iterable[str], source: str) -> None:

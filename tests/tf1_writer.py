@@ -22,11 +22,12 @@ def write_tf1(
     block_entries: int = 10,
     restart_interval: int = 4,
     bfloat16: bool = False,
+    sliced: tuple[str, ...] = (),
 ) -> None:
     """Write `prefix`.index and its data files. Variables go to the shards in turn.
 
     block_entries: entries of one index block, small so that a tiny model has several. bfloat16: the arrays are uint16
-    bit patterns of bfloat16.
+    bit patterns of bfloat16. sliced: variables whose entry says that they were partitioned.
     """
     prefix.parent.mkdir(parents=True, exist_ok=True)
     data = [bytearray() for _ in range(shards)]
@@ -35,7 +36,8 @@ def write_tf1(
         array, shard = np.asarray(variables[name]), turn % shards
         raw = array.tobytes()
         dtype = 14 if bfloat16 else _TF_TYPES[array.dtype.name]
-        entries.append((name.encode(), _entry(dtype, array.shape, shard, len(data[shard]), raw)))
+        entry = _entry(dtype, array.shape, shard, len(data[shard]), raw)
+        entries.append((name.encode(), entry + _message(7, b"") if name in sliced else entry))
         data[shard] += raw
     prefix.with_name(f"{prefix.name}.index").write_bytes(_table(entries, block_entries, restart_interval))
     for shard, content in enumerate(data):
