@@ -14,13 +14,19 @@ from pathlib import Path
 import numpy as np
 import safetensors.numpy
 
-from edge_albert import hf_weights, hub
 from edge_albert.atomic import atomic_folder
+from edge_albert.checkpoint_formats import hf_weights, hub
+from edge_albert.checkpoint_formats.tensors import (
+    canonical_names,
+    check_tensors,
+    expected_shapes,
+    head_outputs,
+    needed_tensors,
+)
+from edge_albert.checkpoint_formats.tf_folder import find_tf_checkpoint, read_tf_checkpoint
 from edge_albert.config import AlbertConfig
 from edge_albert.errors import CheckpointError
 from edge_albert.tasks import TASKS, get_task
-from edge_albert.tensors import canonical_names, check_tensors, expected_shapes, head_outputs, needed_tensors
-from edge_albert.tf_folder import find_tf_checkpoint, read_tf_checkpoint
 
 __all__ = ["Checkpoint", "check_tensors", "expected_shapes", "read_checkpoint", "write_checkpoint"]
 

@@ -23,6 +23,7 @@ from edge_albert import __version__
 from edge_albert.atomic import atomic_folder
 from edge_albert.bundle import GOLDEN, MODEL_FILES, to_json, write_manifest
 from edge_albert.checkpoint import Checkpoint, read_checkpoint
+from edge_albert.checkpoint_formats.tensors import head_outputs
 from edge_albert.config import count_macs, count_parameters
 from edge_albert.errors import CheckpointError, TokenizerError
 from edge_albert.reports.export_report import to_markdown
@@ -31,7 +32,6 @@ from edge_albert.runtime.engine import open_engine
 from edge_albert.runtime.probe import LENGTHS, probe_in_fresh_process
 from edge_albert.runtime.session import make_feeds
 from edge_albert.tasks import Task, get_task
-from edge_albert.tensors import head_outputs
 from edge_albert.tokenizer import Encoding, Tokenizer, load_tokenizer
 
 DEFAULT_MODEL = Path(__file__).parent / "default_model"

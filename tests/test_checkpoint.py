@@ -528,7 +528,7 @@ def test_hub_names_without_a_network(hub_cache: Path) -> None:
 import sys
 from edge_albert.checkpoint import read_checkpoint
 from edge_albert.errors import EdgeAlbertError
-from edge_albert.hub import fetch
+from edge_albert.checkpoint_formats.hub import fetch
 c = read_checkpoint("owner/safe")
 print(c.task, c.source, c.folder, len(c.tensors))
 print(fetch("owner/bin") / "pytorch_model.bin")

@@ -18,11 +18,11 @@ import pytest
 from tf1_writer import masked_crc, plain_crc, write_tf1
 
 from edge_albert.checkpoint import check_tensors, read_checkpoint, write_checkpoint
+from edge_albert.checkpoint_formats.crc32c import crc32c, masked_crc32c
+from edge_albert.checkpoint_formats.tf_checkpoint import read_index, read_variable
+from edge_albert.checkpoint_formats.tf_names import hugging_face_names
 from edge_albert.config import AlbertConfig
-from edge_albert.crc32c import crc32c, masked_crc32c
 from edge_albert.errors import CheckpointError, EdgeAlbertError
-from edge_albert.tf_checkpoint import read_index, read_variable
-from edge_albert.tf_names import hugging_face_names
 
 E, H, F, V, P = 8, 16, 32, 50, 20
 CONFIG = {

@@ -17,9 +17,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from edge_albert.checkpoint_formats.tensors import WORD_EMBEDDINGS
 from edge_albert.config import AlbertConfig
 from edge_albert.errors import CheckpointError
-from edge_albert.tensors import WORD_EMBEDDINGS
 
 SECOND_TABLE = "bert/embeddings/word_embeddings_2"
 _PROJECTION = "albert.encoder.embedding_hidden_mapping_in"

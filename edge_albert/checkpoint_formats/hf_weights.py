@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import safetensors
 
+from edge_albert.checkpoint_formats.tensors import bfloat16_to_float32
 from edge_albert.errors import CheckpointError
-from edge_albert.tensors import bfloat16_to_float32
 
 Tensors = dict[str, np.ndarray]
 

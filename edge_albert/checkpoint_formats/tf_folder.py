@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_albert.albert_zh import SECOND_TABLE, fold_word_table
+from edge_albert.checkpoint_formats.albert_zh import SECOND_TABLE, fold_word_table
+from edge_albert.checkpoint_formats.tf_checkpoint import read_index, read_variable
+from edge_albert.checkpoint_formats.tf_names import hugging_face_names, is_optimizer_state, refuse_other_models
 from edge_albert.config import AlbertConfig
 from edge_albert.errors import CheckpointError
-from edge_albert.tf_checkpoint import read_index, read_variable
-from edge_albert.tf_names import hugging_face_names, is_optimizer_state, refuse_other_models
 
 _STEP = re.compile(r"-(\d+)\.index$")
 

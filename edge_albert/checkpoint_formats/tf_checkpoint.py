@@ -19,9 +19,9 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_albert.crc32c import masked_crc32c
+from edge_albert.checkpoint_formats.crc32c import masked_crc32c
+from edge_albert.checkpoint_formats.tensors import bfloat16_to_float32
 from edge_albert.errors import CheckpointError
-from edge_albert.tensors import bfloat16_to_float32
 
 _MAGIC = bytes.fromhex("57fb808b247547db")
 _FOOTER = 48  # two block handles, padding, magic
