@@ -15,6 +15,7 @@ from edge_albert.cli import run_command
 from edge_albert.errors import DataError
 from edge_albert.runtime.classify import MultipleChoice, SentenceEmbedder, TextClassifier, TextRegressor
 from edge_albert.runtime.load import Runner, load
+from edge_albert.runtime.selfcheck import self_check
 from edge_albert.runtime.spans import QuestionAnswerer, TokenClassifier
 
 _EPILOG = """\
@@ -46,6 +47,9 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument(
         "--cache", metavar="DIR", help="keep weights packed for this processor in DIR (smaller, faster start)"
     )
+    out.add_argument(
+        "--check", action="store_true", help="run the bundle's golden examples instead; status 1 if they fail"
+    )
     out.add_argument("--json", action="store_true", help="one JSON object a line")
     return out
 
@@ -55,6 +59,8 @@ def main(argv: list[str] | None = None) -> int:
     options = parser().parse_args(argv)
     model = load(options.bundle, engine=options.engine, threads=options.threads, cache_dir=options.cache)
     with model.session:
+        if options.check:
+            return _check(model, options.json)
         failed = False
         for line in _answers(model, options):
             if isinstance(line, DataError):
@@ -64,6 +70,19 @@ def main(argv: list[str] | None = None) -> int:
             else:
                 print(line, flush=sys.stdout.isatty())
     return 2 if failed else 0
+
+
+def _check(model: Runner, as_json: bool) -> int:
+    found = self_check(model.session)
+    if as_json:
+        print(json.dumps({**asdict(found), "passed": found.passed}, ensure_ascii=False))
+    else:
+        ids = f"{len(found.other_ids)} with other token ids" if found.other_ids else "the same token ids"
+        verdict = "as exported" if found.passed else "NOT as exported"
+        print(
+            f"{verdict}: {found.texts} texts, {ids}, largest difference {found.difference:.6f} (allowed {found.allowed})"
+        )
+    return 0 if found.passed else 1
 
 
 def _answers(model: Runner, options: argparse.Namespace) -> Iterator[str | DataError]:

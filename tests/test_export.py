@@ -14,10 +14,13 @@ from safetensors.numpy import load_file, save_file
 from tiny_models import tiny_checkpoint, tiny_config, tiny_tensors
 
 import edge_albert
-from edge_albert.bundle import open_bundle
+from edge_albert.bundle import open_bundle, write_manifest
 from edge_albert.checkpoint import write_checkpoint
 from edge_albert.export import main
-from edge_albert.runtime.engine import open_engine
+from edge_albert.run import main as run_main
+from edge_albert.runtime.engine import installed, open_engine
+from edge_albert.runtime.selfcheck import self_check
+from edge_albert.runtime.session import Session
 from edge_albert.tasks import TASKS
 
 pytest.importorskip("onnx")
@@ -48,6 +51,7 @@ def test_the_command_writes_a_bundle_that_answers(checkpoint, tmp_path):
     out = tmp_path / "bundle"
     done = command("--model", checkpoint, "--int8", "--output", out)
     assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
     for word in (
         "checkpoint (text-classification",
         "model.onnx",
@@ -57,7 +61,8 @@ def test_the_command_writes_a_bundle_that_answers(checkpoint, tmp_path):
     ):
         assert word in done.stdout
     assert sorted(path.name for path in out.iterdir()) == [
-        "bundle.json", "golden.json", "model.onnx", "report.json", "report.md", "spiece.model",
+        "bundle.json", "golden.json", "model.onnx", *["model.tflite"] * installed("tflite"),
+        "report.json", "report.md", "spiece.model",
     ]  # fmt: skip
     answered = command(out, "the baker painted the blue door", "--json", module="edge_albert.run")
     assert answered.returncode == 0, answered.stderr
@@ -103,7 +108,7 @@ def test_golden_examples_are_what_the_file_answers(checkpoint, tmp_path):
     golden = bundle.golden()
     assert len(golden["examples"]) == 5
     for example, logits, reference in zip(
-        golden["examples"], golden["logits"]["onnx"], golden["reference"], strict=True
+        golden["examples"], golden["outputs"]["onnx"], golden["reference"], strict=True
     ):
         ids = np.array([example["input_ids"]])
         feeds = {
@@ -294,6 +299,30 @@ def test_killed_export_leaves_nothing_that_looks_like_a_bundle(checkpoint, tmp_p
     with pytest.raises(KeyboardInterrupt):
         main(["--model", str(checkpoint), "--output", str(tmp_path / "bundle")])
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def change_golden(folder: Path, change) -> None:
+    """Edit golden.json and make the manifest agree, as a faulty exporter might have written it."""
+    golden = json.loads((folder / "golden.json").read_text())
+    change(golden)
+    (folder / "golden.json").write_text(json.dumps(golden))
+    manifest = json.loads((folder / "bundle.json").read_text())
+    files = list(manifest.pop("files"))
+    write_manifest(folder, {k: v for k, v in manifest.items() if not k.startswith("format")}, files)
+
+
+def test_self_check_passes_here_and_finds_what_is_wrong(bundle, capsys):
+    with Session(bundle) as session:
+        found = self_check(session)
+    assert found.passed
+    assert (found.texts, found.other_ids) == (5, ())
+    assert run_main([str(bundle), "--check"]) == 0
+    change_golden(bundle, lambda golden: golden["outputs"]["onnx"][2].__setitem__(0, 99.0))
+    assert run_main([str(bundle), "--check"]) == 1
+    assert "allowed" in capsys.readouterr().out
+    change_golden(bundle, lambda golden: golden["examples"][0]["input_ids"].insert(1, 7))
+    with Session(bundle) as session:
+        assert len(self_check(session).other_ids) == 1
 
 
 @pytest.fixture
