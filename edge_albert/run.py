@@ -79,9 +79,8 @@ def _check(model: Runner, as_json: bool) -> int:
     else:
         ids = f"{len(found.other_ids)} with other token ids" if found.other_ids else "the same token ids"
         verdict = "as exported" if found.passed else "NOT as exported"
-        print(
-            f"{verdict}: {found.texts} texts, {ids}, largest difference {found.difference:.6f} (allowed {found.allowed})"
-        )
+        difference = f"largest difference {found.difference:.6f} (allowed {found.allowed})"
+        print(f"{verdict}: {found.texts} texts, {ids}, {difference}")
     return 0 if found.passed else 1
 
 
