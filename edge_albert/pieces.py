@@ -56,13 +56,11 @@ class Pieces:
 
     @staticmethod
     def concatenate(parts: list[Pieces]) -> Pieces:
-        if len(parts) == 1:
-            return parts[0]
-        empty = np.zeros(0, dtype=np.int64)
+        """One after the other; at least one."""
         return Pieces(
-            np.concatenate([empty.astype(np.int32), *(part.ids for part in parts)]),
-            np.concatenate([empty, *(part.starts for part in parts)]),
-            np.concatenate([empty, *(part.ends for part in parts)]),
+            np.concatenate([part.ids for part in parts]),
+            np.concatenate([part.starts for part in parts]),
+            np.concatenate([part.ends for part in parts]),
         )
 
 
@@ -116,7 +114,7 @@ def kept_lengths(first: int, second: int | None, room: int | None, truncation: s
     other = second or 0
     if truncation == "none" or room is None or first + other <= room:
         return first, other
-    if truncation == "longest_first" and room >= 0:
+    if truncation == "longest_first":
         return _longest_first(first, second, room)
     cut = "second" if truncation == "only_second" else "first"
     if cut == "second" and second is None:
@@ -124,7 +122,7 @@ def kept_lengths(first: int, second: int | None, room: int | None, truncation: s
     fixed = first if cut == "second" else other
     if room - fixed < 1:
         raise TokenizerError(
-            f"max_length leaves no room for the {cut} text ({fixed} tokens of the other, room for {max(room, 0)}): "
+            f"max_length leaves no room for the {cut} text ({fixed} tokens of the other, room for {room}): "
             "shorten the other text or use truncation 'longest_first'"
         )
     return (first, room - fixed) if cut == "second" else (room - fixed, other)

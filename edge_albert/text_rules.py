@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 import string
+import sys
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+_UNMET, _SPACE, _LENGTH = 0xFF, 0x80, 0x7F  # in CharTable; the longest replacement, NFKD of U+FDFA, has 18 characters
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _PAIRED_QUOTES = re.compile("``|''")
 _ASCII_PUNCTUATION = frozenset(string.punctuation)
@@ -51,10 +53,22 @@ class CharTable(dict[int, str]):
     def __init__(self, rule: Callable[[str], str]) -> None:
         super().__init__()
         self.rule = rule
+        self._facts = np.full(sys.maxunicode + 1, _UNMET, dtype=np.uint8)  # replacement's length | _SPACE
 
     def __missing__(self, code: int) -> str:
         value = self[code] = self.rule(chr(code))
         return value
+
+    def count(self, text: str) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """For each character of `text`: how many characters replace it, and whether it is whitespace itself."""
+        codes = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
+        facts = self._facts[codes]
+        unmet = facts == _UNMET
+        if unmet.any():
+            for code in set(codes[unmet].tolist()):
+                self._facts[code] = len(self[code]) | (_SPACE if chr(code).isspace() else 0)
+            facts = self._facts[codes]
+        return (facts & _LENGTH).astype(np.int64), facts >= _SPACE
 
 
 def replace_surrogates(text: str) -> str:
@@ -88,7 +102,7 @@ def trace_albert(text: str, cleaned: str, table: CharTable, *, remove_space: boo
     """The same `cleaned` text with its way back to `text`."""
     if len(cleaned) == len(text) and text.isascii():  # every rule either keeps ASCII's length or shortens it
         return _identity(cleaned)
-    counts, spaces = _count(text, table)
+    counts, spaces = table.count(text)
     if remove_space:
         counts[spaces] = 1
         counts[1:][spaces[1:] & spaces[:-1]] = 0
@@ -118,7 +132,7 @@ def bert_table(*, do_lower_case: bool, strip_accents: bool, tokenize_chinese_cha
 def _bert_char(char: str, *, do_lower_case: bool, strip_accents: bool, tokenize_chinese_chars: bool) -> str:
     if char.isspace() and char not in "\x0b\x0c\x1c\x1d\x1e\x1f\x85":  # those are control characters to BERT
         return " "
-    if char in "\x00\ufffd" or unicodedata.category(char) in ("Cc", "Cf", "Co"):
+    if char == "\ufffd" or unicodedata.category(char) in ("Cc", "Cf", "Co"):
         return ""
     out = char
     if strip_accents:
@@ -141,20 +155,11 @@ def trace_bert(text: str, cleaned: str, table: CharTable) -> CleanText:
     """The `cleaned` text (`text.translate(table)`) with its way back to `text`."""
     if len(cleaned) == len(text) and text.isascii() and text.isprintable():
         return _identity(cleaned)
-    counts, spaces = _count(text, table)
+    counts, spaces = table.count(text)
     return _traced(cleaned, counts, spaces)
 
 
 # -- the way back ------------------------------------------------------------------------------------------------------
-
-
-def _count(text: str, table: CharTable) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """For each character of `text`: how many characters the table makes of it, and whether it is whitespace."""
-    codes = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
-    unique, inverse = np.unique(codes, return_inverse=True)
-    lengths = np.array([len(table[code]) for code in unique.tolist()], dtype=np.int64)
-    spaces = np.array([chr(code).isspace() for code in unique.tolist()], dtype=bool)
-    return lengths[inverse], spaces[inverse]
 
 
 def _traced(cleaned: str, counts: NDArray[np.int64], spaces: NDArray[np.bool_]) -> CleanText:

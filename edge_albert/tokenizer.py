@@ -131,6 +131,7 @@ class Tokenizer:
         """[CLS] text [SEP], or [CLS] text [SEP] pair [SEP], at most `max_length` tokens in all (None: no limit).
 
         truncation: "longest_first", "only_first", "only_second" (as in transformers) or "none" (may be too long).
+        allow_special: read special tokens that the texts spell out as such; see the top of this file.
         Raises TokenizerError when `max_length` cannot be met that way.
         """
         first = self._split(text, allow_special)

@@ -1,7 +1,7 @@
 """Finding and checking what describes a tokenizer: a model folder's files, or the rules a bundle stores.
 
-A folder has one vocabulary file: spiece.model, as Hugging Face names it, or 30k-clean.model as Google's TF1 archives and
-TF-Hub folders do (SentencePiece); vocab.txt or vocab_chinese.txt (WordPiece). Beside it there may be Hugging Face's
+A folder has one vocabulary file: spiece.model (Hugging Face's name) or 30k-clean.model (in Google's TF1 archives and
+TF-Hub folders) for SentencePiece; vocab.txt or vocab_chinese.txt for WordPiece. Beside it there may be Hugging Face's
 tokenizer_config.json, special_tokens_map.json and added_tokens.json. Every function raises TokenizerError with the file
 and the field that is wrong.
 """
@@ -69,7 +69,7 @@ def describe_rules(folder: Path, rules: Mapping[str, Any]) -> tuple[Description,
     """By the rules in a bundle; beside the description, the ids its special tokens must have."""
     source = "tokenizer rules"
     kind = rules.get("kind")
-    if kind not in _OPTIONS:
+    if not isinstance(kind, str) or kind not in _OPTIONS:
         raise TokenizerError(f"{source}: kind {kind!r} is not one of {', '.join(_OPTIONS)}")
     name = rules.get("file")
     if not isinstance(name, str) or not name or Path(name).name != name:

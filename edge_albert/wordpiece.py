@@ -1,9 +1,9 @@
 """WordPiece with BERT's rules, for ALBERTs that come with a vocab.txt (the Chinese ones), and for BERT-like teachers.
 
-The reference is transformers 5's `BertTokenizer` (tokenizers-backed, as was 4.x's fast one): control characters and U+FFFD
-dropped, whitespace as spaces, every CJK character and every punctuation mark a word of its own, accents (category Mn
-after NFD) dropped, lower case; then, word by word, the longest piece of the vocabulary from the left, later ones with
-"##"; a word with no such segmentation, or of more than 100 characters, is one [UNK].
+The reference is transformers 5's `BertTokenizer` (tokenizers-backed, as was 4.x's fast one): control characters and
+U+FFFD dropped, whitespace as spaces, every CJK character and every punctuation mark a word of its own, accents
+(category Mn after NFD) dropped, lower case; then, word by word, the longest piece of the vocabulary from the left,
+later ones with "##"; a word with no such segmentation, or of more than 100 characters, is one [UNK].
 
 Ids equal the reference's for every character that its library's tables knew (Unicode 8). This module goes by the
 interpreter's own tables, which differ for some 560 newer marks and punctuation signs that no vocabulary holds.
