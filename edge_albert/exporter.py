@@ -19,7 +19,7 @@ from calibration.agreement import Example, agreement_examples, compare, default_
 from calibration.reference import ReferenceModel
 from converters.audit import audit_file
 from converters.convert import BYTES_PER_PARAMETER, Converted, convert
-from edge_albert import __version__
+from edge_albert import __version__, tokenizer_json
 from edge_albert.atomic import atomic_folder
 from edge_albert.bundle import GOLDEN, MODEL_FILES, to_json, write_manifest
 from edge_albert.checkpoint import Checkpoint, read_checkpoint
@@ -76,6 +76,8 @@ def export_bundle(request: Request, progress: Progress = lambda line: None) -> d
     with atomic_folder(request.output, force=request.force) as folder:
         given = _read(request)
         progress(f"read     {_said(given)}")
+        for note in _notes(given):
+            progress(f"note     {note}")
         report: dict[str, Any] = {
             "schema": "edge_albert.export_report",
             "schema_version": 1,
@@ -136,6 +138,18 @@ def _said(given: _Input) -> str:
     return f"{given.checkpoint.source} ({given.task.name}{labels}), {given.parameters:,} parameters"
 
 
+def _notes(given: _Input) -> list[str]:
+    """What the user should know of the input before trusting the output."""
+    path = given.checkpoint.folder / tokenizer_json.FILE
+    cut = tokenizer_json.cuts_at_pieces(path) if path.is_file() else ()
+    if not cut:
+        return []
+    return [
+        f"{path}: transformers cuts texts at {' '.join(cut)}, ALBERT's pre-training and this export do not: if the "
+        "model was fine-tuned with this file, check its accuracy on your data"
+    ]
+
+
 def _parameters(checkpoint: Checkpoint, task: Task) -> int:
     """Unique parameters: shared and tied ones count once."""
     outputs = head_outputs(checkpoint.config, task.name)
@@ -176,7 +190,7 @@ def _write_model(
         precision=request.precision,
         unroll=request.unroll,
         compat=request.compat,
-        tokenizer_file=given.tokenizer.path.name,
+        tokenizer_file=given.tokenizer.rules["file"],
     )
     path = folder / MODEL_FILES[format]
     path.write_bytes(converted.content)
@@ -268,7 +282,7 @@ def _write_device_files(
 ) -> None:
     """Tokenizer, golden examples and the manifest."""
     rules = given.tokenizer.rules
-    (folder / rules["file"]).write_bytes(given.tokenizer.path.read_bytes())
+    (folder / rules["file"]).write_bytes(given.tokenizer.vocabulary)
     (folder / GOLDEN).write_text(to_json(golden), encoding="utf-8")
     fields = {
         "task": given.task.name,

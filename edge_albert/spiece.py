@@ -41,6 +41,7 @@ import sentencepiece
 from edge_albert.errors import TokenizerError
 from edge_albert.pieces import Pieces, SpecialTokens
 from edge_albert.text_rules import CleanText, albert_table, clean_albert, replace_surrogates, trace_albert
+from edge_albert.tokenizer_json import vocabulary_bytes
 
 SPACE = "▁"
 BLOCK_LENGTH = 65536  # characters; see "Long texts" above
@@ -169,7 +170,7 @@ def _load(path: Path) -> tuple[sentencepiece.SentencePieceProcessor, list[str]]:
     """The model and its pieces in the order of the ids."""
     processor = sentencepiece.SentencePieceProcessor()
     try:
-        processor.load_from_serialized_proto(path.read_bytes())
+        processor.load_from_serialized_proto(vocabulary_bytes(path))
         tokens = [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
     except OSError as error:
         raise TokenizerError(f"{path}: cannot be read ({error.strerror})") from None

@@ -28,6 +28,7 @@ from edge_albert.errors import TokenizerError
 from edge_albert.pieces import Encoding, Pieces, build_encoding, kept_lengths, window_ranges
 from edge_albert.spiece import SpieceModel
 from edge_albert.tokenizer_config import Description, added_tokens, describe_folder, describe_rules
+from edge_albert.tokenizer_json import vocabulary_bytes, vocabulary_name
 from edge_albert.wordpiece import WordPieceModel
 
 __all__ = ["Encoding", "Tokenizer", "load_tokenizer"]
@@ -80,8 +81,13 @@ class Tokenizer:
 
     @property
     def path(self) -> Path:
-        """The vocabulary file: what a bundle has to copy."""
+        """The file the vocabulary was read from."""
         return self._model.path
+
+    @property
+    def vocabulary(self) -> bytes:
+        """What stands in the bundle as `rules["file"]`: spiece.model or vocab.txt."""
+        return vocabulary_bytes(self.path)
 
     @property
     def rules(self) -> dict[str, Any]:
@@ -89,7 +95,7 @@ class Tokenizer:
         special = self._model.special
         rules: dict[str, Any] = {
             "kind": self._model.kind,
-            "file": self.path.name,
+            "file": vocabulary_name(self.path),
             **self._model.options,
             "model_max_length": self.model_max_length,
             "special_tokens": {role: {"token": special.names[role], "id": i} for role, i in special.ids.items()},

@@ -1,9 +1,9 @@
 """Finding and checking what describes a tokenizer: a model folder's files, or the rules a bundle stores.
 
 A folder has one vocabulary file: spiece.model (Hugging Face's name) or 30k-clean.model (in Google's TF1 archives and
-TF-Hub folders) for SentencePiece; vocab.txt or vocab_chinese.txt for WordPiece. Beside it there may be Hugging Face's
-tokenizer_config.json, special_tokens_map.json and added_tokens.json. Every function raises TokenizerError with the file
-and the field that is wrong.
+TF-Hub folders) for SentencePiece; vocab.txt or vocab_chinese.txt for WordPiece; or tokenizer.json alone, which holds
+either (see tokenizer_json.py). Beside it there may be Hugging Face's tokenizer_config.json, special_tokens_map.json and
+added_tokens.json. Every function raises TokenizerError with the file and the field that is wrong.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edge_albert import tokenizer_json
 from edge_albert.errors import TokenizerError
 
 SPIECE_FILES = ("spiece.model", "30k-clean.model", "assets/30k-clean.model")
@@ -89,12 +90,9 @@ def _find_vocabulary(folder: Path, tokenizer_class: str) -> tuple[str, Path]:
         return "wordpiece", vocab
     if spiece:
         return "sentencepiece", spiece
-    if (folder / "tokenizer.json").is_file():
-        raise TokenizerError(
-            f"{folder}: has tokenizer.json only, which cannot be read: add the spiece.model (or vocab.txt) of the "
-            "model it was fine-tuned from"
-        )
-    looked_for = ", ".join(SPIECE_FILES + VOCAB_FILES)
+    if (folder / tokenizer_json.FILE).is_file():
+        return tokenizer_json.kind_of(folder / tokenizer_json.FILE), folder / tokenizer_json.FILE
+    looked_for = ", ".join((*SPIECE_FILES, *VOCAB_FILES, tokenizer_json.FILE))
     raise TokenizerError(f"{folder}: no tokenizer (looked for {looked_for}): add the model's spiece.model or vocab.txt")
 
 

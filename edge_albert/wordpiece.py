@@ -21,6 +21,7 @@ import numpy as np
 from edge_albert.errors import TokenizerError
 from edge_albert.pieces import Pieces, SpecialTokens
 from edge_albert.text_rules import bert_table, replace_surrogates, trace_bert
+from edge_albert.tokenizer_json import vocabulary_bytes
 
 CONTINUED = "##"
 MAX_WORD_LENGTH = 100  # characters; a longer word is [UNK], as in BERT
@@ -122,7 +123,7 @@ class WordPieceModel:
 def _read_vocabulary(path: Path) -> list[str]:
     """One entry a line; the line number is the id."""
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = re.split("\r\n|\n|\r", vocabulary_bytes(path).decode("utf-8"))
     except OSError as error:
         raise TokenizerError(f"{path}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:

@@ -265,9 +265,6 @@ def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
         load_tokenizer(tmp_path)
     with pytest.raises(TokenizerError, match="no tokenizer"):
         load_tokenizer(tmp_path / "nowhere")
-    (tmp_path / "tokenizer.json").write_text("{}")
-    with pytest.raises(TokenizerError, match=r"has tokenizer\.json only.*add the spiece\.model"):
-        load_tokenizer(tmp_path)
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "text", "pointer", "flipped", "piece"])

@@ -1,13 +1,13 @@
 """What this process holds in memory, in bytes, read from the kernel.
 
-Three kinds of memory matter on a device. *Anonymous* memory (heap, stacks) has no file behind it: without swap the kernel
-cannot take it back, so it is what a model really costs. *File-backed* memory (mapped libraries, mapped weights) can be
-dropped and read again. The *peak* is the most that was ever resident at once, anonymous and file-backed together: what an
-out-of-memory killer looks at.
+Three kinds of memory matter on a device. *Anonymous* memory (heap, stacks) has no file behind it: without swap the
+kernel cannot take it back, so it is what a model really costs. *File-backed* memory (mapped libraries, mapped weights)
+can be dropped and read again. The *peak* is the most that was ever resident at once, anonymous and file-backed
+together: what must fit.
 
-Linux tells all of them in /proc/self/status (proc_pid_status(5): VmRSS, RssAnon, RssFile, VmHWM). The kernel keeps these
-counters per thread or per processor and adds them up lazily, so a figure may be late by some dozens of pages (a few
-hundred kB). Elsewhere getrusage(2) tells the peak and nothing else; what a system does not tell is None.
+Linux tells all of them in /proc/self/status (proc_pid_status(5): VmRSS, RssAnon, RssFile, VmHWM). The kernel keeps
+these counters per thread or per processor and adds them up lazily, so a figure may be late by some dozens of pages (a
+few hundred kB). Elsewhere getrusage(2) tells the peak and nothing else; what a system does not tell is None.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CLEAR_REFS = Path("/proc/self/clear_refs")
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes of this process that are resident now: all of them, anonymous, file-backed; and the most there ever were."""
+    """Bytes of this process: resident now, of these anonymous and file-backed, and the most that ever was resident."""
 
     rss: int | None
     anon: int | None
@@ -43,7 +43,10 @@ def read_memory() -> Memory:
 
 
 def reset_peak() -> bool:
-    """Make the peak start again from what is resident now (proc_pid_clear_refs(5), value 5). False where it is refused."""
+    """Make the peak start again from what is resident now (/proc/self/clear_refs, proc_pid_clear_refs(5)).
+
+    Returns False where that is refused or not offered.
+    """
     try:
         _CLEAR_REFS.write_text("5", encoding="ascii")
     except OSError:
@@ -61,7 +64,7 @@ def _read_status() -> dict[str, int]:
     for line in lines:
         name, _, value = line.partition(":")
         words = value.split()
-        if len(words) == 2 and words[1] == "kB":
+        if len(words) == 2 and words[1] == "kB" and words[0].isdigit():
             sizes[name] = int(words[0]) * 1024
     return sizes
 

@@ -2,16 +2,16 @@
 
     python -m edge_albert.runtime.probe --model bundle/model.onnx --lengths 16,128,512
 
-A figure of memory is only good in a fresh process: an allocator keeps what an earlier model left behind. The parent's side
-is `probe_in_fresh_process`; the child runs this module.
+A figure of memory is only good in a fresh process: an allocator keeps what an earlier model left behind. The parent's
+side is `probe_in_fresh_process`; the child runs this module.
 
 **Memory** is counted over a baseline: the interpreter with NumPy, the engine's package and the inputs in it, nothing of
 the model. `anon_bytes` is the growth of anonymous memory (edge_albert/runtime/memory.py), which cannot be dropped; this
-project's own modules count as part of what a model costs. Peaks are of the whole process.
+project's runtime modules count as part of what a model costs. Peaks are of the whole process.
 
-**Time** is taken of single runs, after WARM_UP runs, as wall time and as CPU time (of all threads together). On a machine
-that others use too, wall time is noise: compare CPU times, and only within one run of a benchmark. Percentiles are by
-nearest rank, so each is a time that was observed.
+**Time** is taken of single runs, after WARM_UP runs, as wall time and as CPU time (of all threads together). On a
+machine that others use too, wall time is noise: compare CPU times, and only within one run of a benchmark. Percentiles
+are by nearest rank, so each is a time that was observed. Importing modules is not part of the load time.
 
 Token ids are random but always the same; every position is attended to, and the batch is one sequence.
 """
@@ -21,6 +21,7 @@ from __future__ import annotations
 import argparse
 import gc
 import importlib
+import importlib.util
 import json
 import os
 import subprocess
@@ -41,14 +42,29 @@ WARM_UP = 2
 LENGTHS = (16, 128, 512)
 RUNS = 20
 VOCAB_SIZE = 30000  # of every released English ALBERT
-_SEED = 0
 _FIRST_ORDINARY_ID = 5  # after <pad> <unk> [CLS] [SEP] [MASK]
 _CLS, _SEP = 2, 3
+
+# package ► the module whose import loads its native library
+_LIBRARIES = {
+    "onnxruntime": "onnxruntime",
+    "ai_edge_litert": "ai_edge_litert.interpreter",
+    "tflite_runtime": "tflite_runtime.interpreter",
+    "tensorflow": "tensorflow.lite.python.interpreter",
+}
+# what ONNX calls an input's type
+_DTYPES: dict[str, type[np.generic]] = {
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+    "tensor(float)": np.float32,
+}
+
+_ERROR = "edge_albert: error: "  # how edge_albert/cli.py begins the line
 
 Feeds = dict[str, np.ndarray]
 Run = Callable[[Feeds], object]
 
-# -- the parent's side --------------------------------------------------------------------------------------------------
+# -- the parent's side -------------------------------------------------------------------------------------------------
 
 
 def probe_in_fresh_process(
@@ -64,7 +80,7 @@ def probe_in_fresh_process(
 ) -> dict[str, Any]:
     """Measure a model file in a new process and return what `measure` returns there; the arguments are the same.
 
-    Raises EngineError, with the child's last line, when the child fails.
+    Raises EngineError when the child fails.
     """
     command = [sys.executable, "-m", "edge_albert.runtime.probe", "--json", "--model", str(model)]
     command += ["--threads", str(threads), "--runs", str(runs), "--vocab-size", str(vocab_size)]
@@ -74,9 +90,17 @@ def probe_in_fresh_process(
     command += ["--plain"] if plain else []
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=_environment(threads))
     if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"it ended with status {done.returncode} and said nothing"]
-        raise EngineError(f"{model}: could not be measured: {said[-1].removeprefix('edge_albert: error: ')}")
+        raise EngineError(_failure(model, done))
     return json.loads(done.stdout)
+
+
+def _failure(model: str | Path, done: subprocess.CompletedProcess[str]) -> str:
+    """The child's own error line as it is, or how it ended."""
+    last = (done.stderr.strip().splitlines() or [""])[-1]
+    said = last.removeprefix(_ERROR)
+    if said != last:
+        return said
+    return f"{model}: measuring it ended with status {done.returncode}: {last or 'it said nothing'}"
 
 
 def _environment(threads: int) -> dict[str, str]:
@@ -85,7 +109,7 @@ def _environment(threads: int) -> dict[str, str]:
     return {**os.environ, **pools, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
-# -- the child's side ---------------------------------------------------------------------------------------------------
+# -- the child's side --------------------------------------------------------------------------------------------------
 
 
 def measure(
@@ -103,15 +127,15 @@ def measure(
 
     engine: "onnx" or "tflite", None to follow the file's name. lengths: tokens, run in this order. runs: timed runs of
     each. vocab_size: ids are drawn below it. cache_dir: of packed weights, made on the first start; probe twice to
-    measure the second. plain: open the file with the engine's own defaults apart from threads, as its documentation does,
-    and not with this project's runtime; its inputs may then have other names.
+    measure the second. plain: open the file with the engine's own defaults apart from threads, as its documentation
+    does, and not with this project's runtime; its inputs may then have other names.
 
     Bytes end in `_bytes`, milliseconds in `_ms`; what the system does not tell is None. `anon_bytes` at the top is the
-    largest seen after loading or after any length. A length's `peak_rss_bytes` is its own where the system lets the peak
-    be reset, otherwise the peak so far. Raises EngineError for a file or an engine that cannot be used.
+    largest seen after loading or after any length. A length's `peak_rss_bytes` is its own where the system lets the
+    peak be reset, otherwise the peak so far. Raises EngineError for a file or an engine that cannot be used.
     """
     name = _checked_engine(model, engine, plain)
-    feeds = {length: _random_feeds(length, vocab_size) for length in lengths}
+    feeds = {length: random_feeds(length, vocab_size) for length in lengths}
     _import_engine(name)
     gc.collect()
     baseline = read_memory()
@@ -154,13 +178,8 @@ def _checked_engine(model: Path, engine: str | None, plain: bool) -> str:
 
 def _import_engine(name: str) -> None:
     """Import the engine's native library, so that it counts as part of the baseline."""
-    modules = {"onnx": ["onnxruntime"], "tflite": ["ai_edge_litert.interpreter", "tflite_runtime.interpreter", "tensorflow"]}
-    for module in modules[name]:
-        try:
-            importlib.import_module(module)
-        except ModuleNotFoundError:
-            continue
-        return
+    package = next(package for package in PACKAGES[name] if importlib.util.find_spec(package))
+    importlib.import_module(_LIBRARIES[package])
 
 
 def _open_ours(model: Path, engine: str, threads: int, cache_dir: Path | None) -> tuple[str, Run]:
@@ -205,15 +224,17 @@ def _meaning(name: str, model: Path) -> str:
 
 
 def _dtype(kind: str, model: Path) -> type[np.generic]:
-    known: dict[str, type[np.generic]] = {"tensor(int64)": np.int64, "tensor(int32)": np.int32, "tensor(float)": np.float32}
-    if kind not in known:
-        raise EngineError(f"{model}: an input is a {kind}: expected one of {', '.join(known)}")
-    return known[kind]
+    if kind not in _DTYPES:
+        raise EngineError(f"{model}: an input is a {kind}: expected one of {', '.join(_DTYPES)}")
+    return _DTYPES[kind]
 
 
-def _random_feeds(length: int, vocab_size: int) -> Feeds:
-    """One sequence, [CLS] … [SEP], each array (1, length) int64."""
-    rng = np.random.default_rng(_SEED + length)
+def random_feeds(length: int, vocab_size: int, seed: int = 0) -> Feeds:
+    """ALBERT's three inputs for one sequence of random tokens, [CLS] … [SEP]: each (1, length) int64.
+
+    Ids are at least 5, past the special tokens, and below vocab_size. The same arguments give the same ids.
+    """
+    rng = np.random.default_rng((seed, length))
     ids = rng.integers(_FIRST_ORDINARY_ID, vocab_size, (1, length), dtype=np.int64)
     ids[0, 0], ids[0, -1] = _CLS, _SEP
     return {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
@@ -254,22 +275,23 @@ def _largest(values: Sequence[int | None]) -> int | None:
     return max(known) if known else None
 
 
-# -- the command --------------------------------------------------------------------------------------------------------
+# -- the command -------------------------------------------------------------------------------------------------------
 
 
 def parser() -> argparse.ArgumentParser:
     out = argparse.ArgumentParser(
         prog="python -m edge_albert.runtime.probe",
         description="Load time, time per inference and memory of one model file, measured in this fresh process.",
+        epilog="example: python -m edge_albert.runtime.probe --model bundle/model.onnx --lengths 16,128,512 --json",
     )
     out.add_argument("--model", type=Path, required=True, metavar="FILE", help="a .onnx or .tflite file")
     out.add_argument("--engine", choices=tuple(PACKAGES), help="default: by the file's name")
     out.add_argument("--threads", type=_positive, default=1, help="of one inference (default 1)")
-    out.add_argument("--lengths", type=_lengths, default=LENGTHS, help="tokens, in the order to run (default 16,128,512)")
+    out.add_argument("--lengths", type=_lengths, default=LENGTHS, help="tokens, in the order to run (16,128,512)")
     out.add_argument("--runs", type=_positive, default=RUNS, help=f"timed runs of each length (default {RUNS})")
-    out.add_argument("--vocab-size", type=_vocab_size, default=VOCAB_SIZE, help=f"ids are below it (default {VOCAB_SIZE})")
+    out.add_argument("--vocab-size", type=_vocab_size, default=VOCAB_SIZE, help=f"ids are below it ({VOCAB_SIZE})")
     out.add_argument("--cache", type=Path, metavar="DIR", help="keep weights packed for this processor in DIR")
-    out.add_argument("--plain", action="store_true", help="the engine's own defaults, not this project's runtime (ONNX)")
+    out.add_argument("--plain", action="store_true", help="ONNX Runtime's own defaults, not this runtime")
     out.add_argument("--json", action="store_true", help="everything, as JSON on standard output")
     return out
 

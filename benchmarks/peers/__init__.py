@@ -1,0 +1,1 @@
+"""The parts of benchmarks/export_vs_peers.py."""
