@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -49,7 +48,7 @@ class Outcome:
 
 def run_plan(plan: Plan, say: Say) -> Outcome:
     """Build and measure all rows. A row that fails is reported and the others go on."""
-    skipped = {row.name: f"{row.needs} is not installed" for row in plan.rows if row.needs and not find_spec(row.needs)}
+    skipped = {row.name: f"{row.needs} is not installed" for row in plan.rows if not row.possible}
     failed: dict[str, str] = {}
     rows = [row for row in plan.rows if row.name not in skipped]
     exports = _build_all(plan, rows, failed, say)
@@ -113,7 +112,7 @@ def _build(plan: Plan, row: Row) -> float:
     output = _output(plan, row)
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir(parents=True)
-    command = [sys.executable, *(part.format(model=plan.folder, output=output) for part in row.command)]
+    command = [row.interpreter, *(part.format(model=plan.folder, output=output) for part in row.command)]
     started = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     seconds = time.perf_counter() - started

@@ -7,11 +7,15 @@ same speed; `naive` is what one gets without choosing anything.
 
 from __future__ import annotations
 
+import os
+import sys
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 BASE = "expert"
 _TORCH_SIDE = str(Path(__file__).with_name("torch_side.py"))
+_TENSORFLOW_SIDE = str(Path(__file__).with_name("tensorflow_side.py"))
 _PEER = (_TORCH_SIDE, "quantized", "{model}", "{output}/model.onnx")
 _EXPERT = ("--attention", "eager", "--preprocess", "--per-channel")
 _DYNAMO = ("--exporter", "dynamo")
@@ -30,7 +34,8 @@ class Row:
     command: what makes the file, after `python`; {model} stands for the Hugging Face folder, {output} for a folder of
     the row's own. Empty for a row that opens the file of the row `made_by` in another way. file: the model, in
     {output}. plain: opened with the engine's defaults, as peers are. mapped: opened with weights that the device packed
-    before. needs: a module without which the row is left out.
+    before. needs: a module without which the row is left out. python: environment variable that names an interpreter
+    which has that module; unset, it is this one.
     """
 
     name: str
@@ -41,6 +46,19 @@ class Row:
     plain: bool = True
     mapped: bool = False
     needs: str = ""
+    python: str = ""
+
+    @property
+    def interpreter(self) -> str:
+        """What makes the file."""
+        return os.environ.get(self.python, sys.executable)
+
+    @property
+    def possible(self) -> bool:
+        """Whether the interpreter has the module it needs."""
+        if self.interpreter != sys.executable:
+            return True  # found out when it is run
+        return not self.needs or find_spec(self.needs) is not None
 
 
 ROWS = (
@@ -48,6 +66,14 @@ ROWS = (
     Row("expert", "expert: and quant_pre_process, per channel", (*_PEER, *_EXPERT)),
     Row("naive-dynamo", "naive, exporter dynamo=True", (*_PEER, *_DYNAMO), needs="onnxscript"),
     Row("expert-dynamo", "expert, exporter dynamo=True", (*_PEER, *_EXPERT, *_DYNAMO), needs="onnxscript"),
+    Row(
+        "tensorflow",
+        "TensorFlow unrolled, TFLite converter",
+        (_TENSORFLOW_SIDE, "{model}", f"{{output}}/{_TFLITE}"),
+        file=_TFLITE,
+        needs="tensorflow",
+        python="EDGE_ALBERT_TF_PYTHON",
+    ),
     Row("ours", "edge_albert, ONNX", (*_OURS, "onnx"), plain=False),
     Row("ours-mapped", "edge_albert, ONNX, weights mapped from a cache", made_by="ours", plain=False, mapped=True),
     Row("ours-tflite", "edge_albert, TFLite", (*_OURS, "tflite"), file=_TFLITE, plain=False, needs=_LITERT),

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from edge_albert.runtime.engine import open_engine
-from edge_albert.runtime.probe import Feeds, random_feeds
+from edge_albert.runtime.probe import Feeds, open_plain, random_feeds
 
 SEED = 0
 SEQUENCES, LENGTH = 8, 64  # of the comparison with the float model
@@ -108,7 +108,7 @@ def _load(folder: Path, attention: str) -> Any:
 def agreement(folder: Path, plain: list[Path], ours: list[Path]) -> dict[str, dict[str, float | str]]:
     """Each file's largest logit difference from the float model, and the cosine of all logits, on random sequences.
 
-    plain: files to open with ONNX Runtime's defaults; ours: files to open with this project's runtime. A file that does
+    plain: files to open with the engine's defaults; ours: files to open with this project's runtime. A file that does
     not run has an "error" instead.
     """
     import torch
@@ -141,10 +141,8 @@ def _logits(model: Any, feeds: Feeds) -> np.ndarray:
 
 
 def _open_plain(file: Path) -> Run:
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
-    return lambda feeds: session.run(None, feeds)[0]
+    _, run = open_plain(file, file.suffix.lstrip("."), threads=1)
+    return lambda feeds: run(feeds)[0]
 
 
 def _open_ours(file: Path) -> Run:

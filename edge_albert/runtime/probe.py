@@ -28,6 +28,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +143,7 @@ def measure(
     if not plain:
         importlib.import_module(f"edge_albert.runtime.{name}_engine")
     wall, cpu = time.perf_counter(), time.process_time()
-    version, run = _open_plain_onnx(model, threads) if plain else _open_ours(model, name, threads, cache_dir)
+    version, run = open_plain(model, name, threads) if plain else _open_ours(model, name, threads, cache_dir)
     load_wall, load_cpu = time.perf_counter() - wall, time.process_time() - cpu
     loaded = read_memory()
     rows = [_measure_length(run, length, feeds[length], runs, baseline) for length in lengths]
@@ -171,8 +172,6 @@ def _checked_engine(model: Path, engine: str | None, plain: bool) -> str:
         raise EngineError(f"{model}: no such file: name a .onnx or .tflite model")
     if name not in PACKAGES:
         raise EngineError(f"{model}: no engine is called {name!r}: choose one of {', '.join(PACKAGES)} with --engine")
-    if plain and name != "onnx":
-        raise EngineError(f"{model}: --plain opens ONNX models only: leave it out for {name}")
     return choose_engine([name])
 
 
@@ -187,8 +186,38 @@ def _open_ours(model: Path, engine: str, threads: int, cache_dir: Path | None) -
     return opened.version, opened.run
 
 
+def open_plain(model: Path, engine: str, threads: int) -> tuple[str, Run]:
+    """The engine with its own defaults, whatever the graph calls its inputs. A run gives the list of outputs."""
+    return _open_plain_onnx(model, threads) if engine == "onnx" else _open_plain_tflite(model, threads)
+
+
+def _open_plain_tflite(model: Path, threads: int) -> tuple[str, Run]:
+    from ai_edge_litert.interpreter import Interpreter
+
+    try:
+        interpreter = Interpreter(model_path=str(model), num_threads=threads)
+    except (RuntimeError, ValueError) as error:
+        raise EngineError(f"{model}: LiteRT refused it ({str(error).splitlines()[0]})") from None
+    inputs = [(node["index"], _meaning(node["name"], model), node["dtype"]) for node in interpreter.get_input_details()]
+    outputs = [node["index"] for node in interpreter.get_output_details()]
+    shapes: list[tuple[int, ...]] = []
+
+    def run(feeds: Feeds) -> object:
+        shape = feeds["input_ids"].shape
+        if shapes != [shape]:
+            for index, _, _ in inputs:
+                interpreter.resize_tensor_input(index, shape)
+            interpreter.allocate_tensors()
+            shapes[:] = [shape]
+        for index, meaning, dtype in inputs:
+            interpreter.set_tensor(index, feeds[meaning].astype(dtype, copy=False))
+        interpreter.invoke()
+        return [interpreter.get_tensor(index) for index in outputs]
+
+    return f"ai_edge_litert {metadata.version('ai-edge-litert')}", run
+
+
 def _open_plain_onnx(model: Path, threads: int) -> tuple[str, Run]:
-    """ONNX Runtime with its defaults, whatever the graph calls its inputs."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
@@ -291,7 +320,7 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--runs", type=_positive, default=RUNS, help=f"timed runs of each length (default {RUNS})")
     out.add_argument("--vocab-size", type=_vocab_size, default=VOCAB_SIZE, help=f"ids are below it ({VOCAB_SIZE})")
     out.add_argument("--cache", type=Path, metavar="DIR", help="keep weights packed for this processor in DIR")
-    out.add_argument("--plain", action="store_true", help="ONNX Runtime's own defaults, not this runtime")
+    out.add_argument("--plain", action="store_true", help="the engine's own defaults, not this project's runtime")
     out.add_argument("--json", action="store_true", help="everything, as JSON on standard output")
     return out
 
