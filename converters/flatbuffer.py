@@ -1,13 +1,13 @@
 """Nested dicts ► a flatbuffer, by the same schemas that edge_albert/flatbuffer.py reads with.
 
 Strings and vectors of equal content are stored once and pointed at, which flatbuffers allow: the zero points of all
-weights with 768 channels are one vector of 768 zeros. Byte vectors, which hold the weights, are aligned to 16 bytes, as
-the TFLite schema asks (`force_align: 16`). The same dicts give the same bytes.
+weights with 768 channels are one vector of 768 zeros. Byte vectors, which hold the weights, are aligned to 16 bytes,
+as the TFLite schema asks (`force_align: 16`). The same dicts give the same bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import flatbuffers
@@ -31,7 +31,7 @@ def write_flatbuffer(root: Mapping[str, Any], schema: Schema) -> bytes:
 
 
 class _Writer:
-    """Writes children before their parents, as flatbuffers are built; every method returns an offset in the builder."""
+    """Writes children before their parents, as flatbuffers are built; offsets count from the end of the file."""
 
     def __init__(self, schema: Schema) -> None:
         self.builder = flatbuffers.Builder(1 << 16)
@@ -85,13 +85,13 @@ class _Writer:
             return self._aligned_bytes(array)
         return self._once((kind, array.tobytes()), lambda: self.builder.CreateNumpyVector(array))
 
-    def _once(self, key: tuple[str, bytes], create: Any) -> int:
+    def _once(self, key: tuple[str, bytes], create: Callable[[], int]) -> int:
         if key not in self._shared:
             self._shared[key] = create()
         return self._shared[key]
 
     def _aligned_bytes(self, array: np.ndarray) -> int:
-        """A byte vector whose first element lies at a multiple of 16 from the end, and so from the start, of the file."""
+        """A byte vector whose first element lies at a multiple of 16 bytes in the file."""
         builder = self.builder
         builder.StartVector(1, array.size, _DATA_ALIGNMENT)
         builder.head -= array.size

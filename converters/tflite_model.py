@@ -1,8 +1,8 @@
 """The parts of a .tflite file while it is being put together: buffers by content, operator codes, sub-graphs.
 
-A TFLite model is a list of sub-graphs whose operators read and write numbered tensors; a constant tensor points to one of
-the file's buffers. Here equal bytes become one buffer, whichever tensor of whichever sub-graph asks for them: that is how
-a weight stands once in the file in every form.
+A TFLite model is a list of sub-graphs whose operators read and write numbered tensors; a constant tensor points to one
+of the file's buffers. Here equal bytes become one buffer, whichever tensor of whichever sub-graph asks for them: that
+is how a weight stands once in the file in every form.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class ModelBuilder:
         self._graphs.append(GraphBuilder(self, name, len(self._graphs)))
         return self._graphs[-1]
 
-    def buffer(self, data: np.ndarray) -> int:
-        """The number of the buffer with the bytes of this array."""
+    def buffer(self, data: np.ndarray, apart: bytes = b"") -> int:
+        """The number of the buffer with the bytes of this array. Equal arrays share one, unless `apart` differs."""
         raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
-        key = hashlib.blake2b(raw, digest_size=16).digest()
+        key = hashlib.blake2b(raw.data, digest_size=16).digest() + apart
         if key not in self._buffer_of:
             self._buffer_of[key] = len(self._buffers)
             self._buffers.append({"data": raw})
@@ -52,7 +52,9 @@ class ModelBuilder:
     ) -> bytes:
         """The file. inputs, outputs: {name in the signature: tensor of sub-graph 0}; metadata: {name: content}."""
         self._graphs[0].inputs, self._graphs[0].outputs = list(inputs.values()), list(outputs.values())
-        entries = [{"name": name, "buffer": self.buffer(np.frombuffer(data, np.uint8))} for name, data in metadata.items()]
+        entries = [
+            {"name": name, "buffer": self.buffer(np.frombuffer(data, np.uint8))} for name, data in metadata.items()
+        ]
         model = {
             "version": VERSION,
             "operator_codes": [
@@ -100,12 +102,17 @@ class GraphBuilder:
         self._tensors.append(table)
         return len(self._tensors) - 1
 
-    def constant(self, name: str, array: np.ndarray, scale: np.ndarray | None = None) -> int:
+    def constant(
+        self, name: str, array: np.ndarray, scale: np.ndarray | None = None, *, bias: np.ndarray | None = None
+    ) -> int:
         """A constant, stored once for the file and listed once in this sub-graph.
 
-        scale: for int8, float32 of size 1, or one per row (axis 0); the zero points are 0.
+        scale: for int8, float32 of size 1, or one per row (axis 0); the zero points are 0. bias: of the product that a
+        filter is for. XNNPACK's cache takes two int8 filters in one buffer for the same even where their biases or
+        scales differ, and gives wrong answers without a word; so such filters get a buffer each.
         """
-        buffer = self._model.buffer(array)
+        apart = b"" if bias is None or scale is None else bias.tobytes() + scale.tobytes()
+        buffer = self._model.buffer(array, apart)
         key = (buffer, str(array.dtype), array.shape, None if scale is None else scale.tobytes())
         if key not in self._constants:
             self._constants[key] = self.tensor(name, array.shape, str(array.dtype))

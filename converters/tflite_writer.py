@@ -1,23 +1,27 @@
 """GraphWriter ► TFLite.
 
-One `WHILE` operator per group holds the shared layer as its body, a sub-graph of its own, so that the weights stand once
-in the file and XNNPACK packs them once in memory. With `unroll` the body is repeated instead; the weights still stand once
-in the file, but the engine packs every use.
+One `WHILE` operator per group holds the shared layer as its body, a sub-graph of its own, so that the weights stand
+once in the file and XNNPACK packs them once in memory. With `unroll` the body is repeated instead; the weights still
+stand once in the file, but the engine packs every use.
 
-Shapes: the batch is 1 and the length is dynamic, 1 to max_position_embeddings, set with `resize_tensor_input` (of all three
-inputs) before `allocate_tensors`. Every other shape follows from it without an operator that computes shapes: a shape that
-is only known while running would keep XNNPACK out of the whole graph. That is also why the batch is 1: TFLite's RESHAPE
-can infer one size, not two.
+Shapes: the batch is 1 and the length is dynamic, 1 to max_position_embeddings, set with `resize_tensor_input` (of all
+three inputs) before `allocate_tensors`. Every other shape follows from it without an operator that computes shapes: a
+shape that is only known while running would keep XNNPACK out of the whole graph. That is also why the batch is 1:
+TFLite's RESHAPE can infer one size, not two.
 
 int8: matrix products are FULLY_CONNECTED with float input and int8 weights, one scale per output channel, activations
-quantised on the fly per row ("dynamic range"); embedding tables are int8 with one scale per row. fp16: weights are stored
-as fp16 with a DEQUANTIZE each, as TensorFlow's converter does; they are float32 in memory. Biases, norms and the task head
-stay float32 everywhere.
+quantised on the fly per row ("dynamic range"); embedding tables are int8 with one scale per row. fp16: weights are
+stored as fp16 with a DEQUANTIZE each, as TensorFlow's converter does; they are float32 in memory. Biases, norms and
+the task head stay float32 everywhere.
 
-compat: engines up to TensorFlow Lite 2.16 misread per-channel weights in that operator; 2.16 answers wrongly without a
-word. So the weights get the one scale 1 there, and the scales of the channels are multiplied in afterwards: the same
-numbers, two small operators more per product, and slower, since those engines have no fast path for it. Without `compat`
-the operator says version 12, so that an engine which cannot run it refuses to load the file.
+compat: for tflite-runtime 2.14 and TensorFlow Lite up to 2.16, also inside the Task Library. They misread per-channel
+weights in FULLY_CONNECTED; told that it is version 5, 2.16 answers wrongly without a word. So the weights get the one
+scale 1, and the scales of the channels are multiplied in afterwards: the same numbers for two small operators more.
+They cannot look up fp16 rows, so the whole table is dequantised first. And they can set the length of a file with
+WHILE once per interpreter: a second length after a run fails, and what follows is wrong without a word. So compat
+implies unroll, which costs those engines little, since they do not pack int8 weights. (2.14 takes an fp16 file at one
+length per interpreter even so.) Without compat FULLY_CONNECTED says version 12, and an engine that cannot run it
+refuses the file.
 
 Operator versions are the lowest that the operands need (op_version.cc in the LiteRT repository).
 """
@@ -30,41 +34,57 @@ from typing import Any
 import numpy as np
 
 from converters.graph import BATCH, LENGTH, PRECISIONS, Linear, Norm, Shape, Tensor
-from converters.quantize import quantize_rows
+from converters.quantize import Quantized, WeightRecord, quantize_rows, relative_error
+from converters.tflite_metadata import BUFFER_NAME, INPUTS, model_metadata
 from converters.tflite_model import GraphBuilder, ModelBuilder
 from edge_albert.errors import EdgeAlbertError
+from edge_albert.tasks import Task
 from edge_albert.tflite_format import TENSOR_TYPES
 
 _SIZES = {BATCH: 1, LENGTH: -1}
 _TYPES = {"float": "float32", "int": "int32", "bool": "bool"}
 _MASKED = 1e4  # subtracted from the scores of padding: exp(-10000) is 0 in float32
-_FLOAT, _INT = TENSOR_TYPES["float32"], TENSOR_TYPES["int32"]
+_FLOAT, _INT, _INT8 = (TENSOR_TYPES[name] for name in ("float32", "int32", "int8"))
 
 
 class TfliteWriter:
     """Writes one .tflite file.
 
-    precision: fp32, fp16 or int8. unroll: repeat the loop's body instead of a WHILE operator. compat: int8 that
-    tflite-runtime 2.14 and TensorFlow Lite 2.16 run correctly. description: the file's own description.
+    precision: fp32, fp16 or int8. unroll: repeat the loop's body instead of a WHILE operator. compat: a file that
+    tflite-runtime 2.14 and TensorFlow Lite 2.16 run correctly, which includes unroll. description: of the file. task,
+    tokenizer_file: what the TFLite metadata tells of; without a task there is no metadata.
     """
 
     def __init__(
-        self, precision: str = "int8", *, unroll: bool = False, compat: bool = False, description: str = "edge_albert"
+        self,
+        precision: str = "int8",
+        *,
+        unroll: bool = False,
+        compat: bool = False,
+        description: str = "edge_albert",
+        task: Task | None = None,
+        tokenizer_file: str = "spiece.model",
     ) -> None:
         if precision not in PRECISIONS:
             raise EdgeAlbertError(f"precision {precision!r} is not one of {', '.join(PRECISIONS)}")
+        self.records: dict[str, WeightRecord] = {}
+        self._quantized_of: dict[str, Quantized] = {}
         self._precision = precision
-        self._unroll = unroll
+        self._unroll = unroll or compat
         self._compat = compat
         self._description = description
+        self._metadata: dict[str, bytes] = {}
+        if task is not None:
+            card = model_metadata(task, description=description, tokenizer_file=tokenizer_file)
+            self._metadata[BUFFER_NAME] = card
         self._model = ModelBuilder()
         self._graph = self._model.graph("main")  # the sub-graph being written
-        self._values: dict[str, int] = {}  # its computed tensors by name
-        self._inputs: dict[str, int] = {}
+        self._inputs = {name: self._graph.tensor(name, (1, -1), "int32") for name in INPUTS}
+        self._values = dict(self._inputs)  # the computed tensors of that sub-graph by name
         self._outputs: dict[str, int] = {}
         self._prefix = ""
 
-    # -- plumbing -------------------------------------------------------------------------------------------------------
+    # -- plumbing ------------------------------------------------------------------------------------------------------
 
     def _new(self, name: str, shape: Shape, dtype: str = "float") -> Tensor:
         """A tensor to be computed in the sub-graph being written."""
@@ -81,38 +101,68 @@ class TfliteWriter:
         self._graph.operator(kind, numbers, [self._values[result.name]], **options)
         return result
 
+    def _quantized(self, name: str, weight: np.ndarray) -> Quantized:
+        if name not in self._quantized_of:  # an unrolled body asks again for every iteration
+            quantized = quantize_rows(weight)
+            self._quantized_of[name] = quantized
+            self.records[name] = WeightRecord("int8 per row", relative_error(weight, quantized.dequantize()))
+        return self._quantized_of[name]
+
+    def _half(self, name: str, weight: np.ndarray) -> np.ndarray:
+        half = weight.astype(np.float16)
+        self.records[name] = WeightRecord("fp16", relative_error(weight, half.astype(np.float32)))
+        return half
+
+    def _single(self, name: str, weight: np.ndarray) -> np.ndarray:
+        self.records[name] = WeightRecord("fp32", 0.0)
+        return weight
+
+    def _weight(self, name: str, weight: np.ndarray) -> int:
+        """A weight as float32: stored so, or stored as fp16 and dequantised once per sub-graph."""
+        if self._precision != "fp16":
+            return self._graph.constant(name, self._single(name, weight))
+        wide = f"{name}.float"
+        if wide not in self._values:
+            stored = self._graph.constant(name, self._half(name, weight))
+            self._values[wide] = self._graph.tensor(wide, weight.shape, "float32")
+            self._graph.operator("DEQUANTIZE", [stored], [self._values[wide]], version=3)
+        return self._values[wide]
+
     def _scalar(self, value: float) -> int:
-        return self._graph.constant(f"const.{value:g}", np.float32(value))
+        return self._graph.constant(f"const.float.{value:g}", np.float32(value))
 
     def _ints(self, *values: int) -> int:
-        return self._graph.constant("const." + "_".join(map(str, values)), np.array(values, np.int32))
+        return self._graph.constant("const.ints." + "_".join(map(str, values)), np.array(values, np.int32))
 
     def _int(self, value: int) -> int:
-        return self._graph.constant(f"const.{value}", np.int32(value))
+        return self._graph.constant(f"const.int.{value}", np.int32(value))
 
     def _reshape(self, name: str, x: Tensor, shape: Shape) -> Tensor:
         sizes = [_SIZES[size] if isinstance(size, str) else size for size in shape]
         return self._op("RESHAPE", name, [x, self._ints(*sizes)], shape, x.dtype)
 
-    # -- GraphWriter ----------------------------------------------------------------------------------------------------
+    # -- GraphWriter ---------------------------------------------------------------------------------------------------
 
     def input(self, name: str) -> Tensor:
-        value = self._new(name, (BATCH, LENGTH), "int")
-        self._inputs[name] = self._values[name]
-        return value
+        if name not in self._inputs:
+            raise ValueError(f"{name} is not an input that a TFLite file of this project has")
+        return Tensor(name, (BATCH, LENGTH), "int")
 
     def embedding(self, name: str, table: np.ndarray, ids: Tensor) -> Tensor:
         shape = (*ids.shape, table.shape[1])
+        weight = f"{name}.weight"
+        if self._precision == "fp16" and not self._compat:
+            stored = self._graph.constant(weight, self._half(weight, table))
+            rows = self._op("GATHER", f"{name}.rows", [stored, ids], shape, "float16", axis=0)
+            return self._op("DEQUANTIZE", name, [rows], shape, version=3)
         if self._precision != "int8":
-            return self._op("GATHER", name, [self._weight(f"{name}.weight", table), ids], shape, axis=0)
-        quantized = quantize_rows(table)
-        values = self._graph.constant(f"{name}.weight.int8", quantized.values)
-        scales = self._graph.constant(f"{name}.weight.scale", quantized.scale[:, None])
+            return self._op("GATHER", name, [self._weight(weight, table), ids], shape, axis=0)
+        quantized = self._quantized(weight, table)
+        values = self._graph.constant(f"{weight}.int8", quantized.values)
+        scales = self._graph.constant(f"{weight}.scale", quantized.scale[:, None])
         rows = self._op("GATHER", f"{name}.rows", [values, ids], shape, "int8", version=2, axis=0)
         scale = self._op("GATHER", f"{name}.scale", [scales, ids], (*ids.shape, 1), axis=0)
-        floats = self._op(
-            "CAST", f"{name}.float", [rows], shape, version=3, in_data_type=TENSOR_TYPES["int8"], out_data_type=_FLOAT
-        )
+        floats = self._op("CAST", f"{name}.float", [rows], shape, version=3, in_data_type=_INT8, out_data_type=_FLOAT)
         return self._op("MUL", name, [floats, scale], shape)
 
     def positions(self, name: str, table: np.ndarray, like: Tensor) -> Tensor:
@@ -144,37 +194,29 @@ class TfliteWriter:
         return [self._linear(x, layer) for layer in layers]
 
     def _linear(self, x: Tensor, layer: Linear) -> Tensor:
+        name = f"{layer.name}.weight"
         if self._precision != "int8":
-            return self._fully_connected(layer.name, x, self._weight(f"{layer.name}.weight", layer.weight), layer.bias)
-        quantized = quantize_rows(layer.weight)
-        name = f"{layer.name}.weight.int8"
+            return self._fully_connected(layer.name, x, self._weight(name, layer.weight), layer.bias)
+        quantized = self._quantized(name, layer.weight)
         if not self._compat:
-            weight = self._graph.constant(name, quantized.values, quantized.scale)
+            weight = self._graph.constant(f"{name}.int8", quantized.values, quantized.scale, bias=layer.bias)
             return self._fully_connected(layer.name, x, weight, layer.bias, version=12)
-        weight = self._graph.constant(name, quantized.values, np.ones(1, np.float32))
+        weight = self._graph.constant(f"{name}.int8", quantized.values, np.ones(1, np.float32))
         product = self._fully_connected(f"{layer.name}.product", x, weight, np.zeros_like(layer.bias))
-        scale = self._graph.constant(f"{layer.name}.weight.scale", quantized.scale)
+        scale = self._graph.constant(f"{name}.scale", quantized.scale)
         scaled = self._op("MUL", f"{layer.name}.scaled", [product, scale], product.shape)
-        return self._op("ADD", layer.name, [scaled, self._graph.constant(f"{layer.name}.bias", layer.bias)], scaled.shape)
+        bias = self._graph.constant(f"{layer.name}.bias", layer.bias)
+        return self._op("ADD", layer.name, [scaled, bias], scaled.shape)
 
     def small_linear(self, x: Tensor, layer: Linear) -> Tensor:
-        return self._fully_connected(layer.name, x, self._graph.constant(f"{layer.name}.weight", layer.weight), layer.bias)
+        name = f"{layer.name}.weight"
+        weight = self._graph.constant(name, self._single(name, layer.weight))
+        return self._fully_connected(layer.name, x, weight, layer.bias)
 
     def _fully_connected(self, name: str, x: Tensor, weight: int, bias: np.ndarray, version: int = 5) -> Tensor:
         constant = self._graph.constant(f"{name}.bias", bias)
         shape = (*x.shape[:-1], len(bias))
         return self._op("FULLY_CONNECTED", name, [x, weight, constant], shape, version=version, keep_num_dims=True)
-
-    def _weight(self, name: str, array: np.ndarray) -> int:
-        """A float weight; when the precision is fp16 it is stored as that, and dequantised once per sub-graph."""
-        if self._precision != "fp16":
-            return self._graph.constant(name, array)
-        stored = self._graph.constant(name, array.astype(np.float16))
-        wide = f"{name}.float"
-        if wide not in self._values:
-            self._values[wide] = self._graph.tensor(wide, array.shape, "float32")
-            self._graph.operator("DEQUANTIZE", [stored], [self._values[wide]], version=3)
-        return self._values[wide]
 
     def activation(self, name: str, kind: str, x: Tensor) -> Tensor:
         if kind in ("relu", "tanh"):
@@ -261,9 +303,7 @@ class TfliteWriter:
         graph.outputs = [self._values[more.name]]
         return graph
 
-    def _body(
-        self, name: str, x: Tensor, constant: Tensor, body: Callable[[Tensor, Tensor], Tensor]
-    ) -> GraphBuilder:
+    def _body(self, name: str, x: Tensor, constant: Tensor, body: Callable[[Tensor, Tensor], Tensor]) -> GraphBuilder:
         graph, state = self._enter(f"{name}.layer", x, constant)
         result = body(state[1], state[2])
         following = self._op("ADD", "next_iteration", [state[0], self._int(1)], (), "int")
@@ -287,4 +327,4 @@ class TfliteWriter:
         self._outputs[name] = self._values[x.name]
 
     def finish(self) -> bytes:
-        return self._model.finish(self._inputs, self._outputs, description=self._description, metadata={})
+        return self._model.finish(self._inputs, self._outputs, description=self._description, metadata=self._metadata)

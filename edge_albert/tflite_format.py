@@ -1,7 +1,8 @@
 """What a .tflite file is, as far as this project writes one: its tables as data, its numbers by name, and its check.
 
 `check_model` is what the runtime asks before an engine maps the file: the flatbuffer is whole, and everything that the
-engine would follow without asking (tensor, buffer, operator and sub-graph numbers, sizes of constants) points at something.
+engine would follow without asking (tensor, buffer, operator and sub-graph numbers, sizes of constants) points at
+something.
 Source: the TensorFlow Lite schema, version 3a (schema.fbs in the LiteRT and TensorFlow repositories).
 """
 
@@ -122,8 +123,8 @@ def check_model(data: bytes | memoryview | np.ndarray) -> dict[str, Any]:
             raise FlatbufferError(f"operator {operator_number(code)} is not one of this project's")
     for entry in model["metadata"]:
         _within([entry["buffer"]], len(model["buffers"]), "metadata")
-    for graph in model["subgraphs"]:
-        _check_graph(graph, model)
+    for index, graph in enumerate(model["subgraphs"]):
+        _check_graph(index, graph, model)
     for signature in model["signature_defs"]:
         _within([signature["subgraph_index"]], len(model["subgraphs"]), "a signature")
         count = len(model["subgraphs"][signature["subgraph_index"]]["tensors"])
@@ -131,22 +132,32 @@ def check_model(data: bytes | memoryview | np.ndarray) -> dict[str, Any]:
     return model
 
 
-def _check_graph(graph: dict[str, Any], model: dict[str, Any]) -> None:
+def _check_graph(own: int, graph: dict[str, Any], model: dict[str, Any]) -> None:
+    """Sub-graph number `own`: operators read what is there by then, and loops lead to later sub-graphs only."""
     tensors = graph["tensors"]
     _within(graph["inputs"], len(tensors), "a graph's inputs")
-    _within(graph["outputs"], len(tensors), "a graph's outputs")
     for tensor in tensors:
         _check_tensor(tensor, model["buffers"])
+    ready = {*graph["inputs"].tolist(), *(index for index, tensor in enumerate(tensors) if tensor["buffer"])}
     for operator in graph["operators"]:
         _within([operator["opcode_index"]], len(model["operator_codes"]), "an operator")
         name = OPERATOR_NAMES[operator_number(model["operator_codes"][operator["opcode_index"]])]
-        _within(operator["inputs"], len(tensors), name)
+        _check_options(name, operator["builtin_options"], range(own + 1, len(model["subgraphs"])))
         _within(operator["outputs"], len(tensors), name)
-        expected, options = OPERATORS[name][1], operator["builtin_options"]
-        if (options[0] if options else None) != expected:
-            raise FlatbufferError(f"{name} has the options of another operator")
-        if name == "WHILE" and options:
-            _within(options[1].values(), len(model["subgraphs"]), name)
+        if not ready.issuperset(operator["inputs"].tolist()):
+            raise FlatbufferError(f"{name} reads a tensor that nothing has written")
+        if not ready.isdisjoint(operator["outputs"].tolist()):
+            raise FlatbufferError(f"{name} writes a tensor that is not its own")
+        ready.update(operator["outputs"].tolist())
+    if not ready.issuperset(graph["outputs"].tolist()):
+        raise FlatbufferError("a graph's output is a tensor that nothing has written")
+
+
+def _check_options(name: str, options: tuple[str, dict[str, Any]] | None, later: range) -> None:
+    if (options[0] if options else None) != OPERATORS[name][1]:
+        raise FlatbufferError(f"{name} has the options of another operator")
+    if name == "WHILE" and options and not all(index in later for index in options[1].values()):
+        raise FlatbufferError("WHILE does not point to two later sub-graphs")  # one that points to itself never ends
 
 
 def _check_tensor(tensor: dict[str, Any], buffers: list[dict[str, Any]]) -> None:
