@@ -22,7 +22,7 @@ POOL = 50  # batches sorted together: enough to leave a few per cent of padding,
 
 @dataclass(frozen=True)
 class EncodedTexts:
-    """N tokenised rows: ids and token types as int32 arrays of their own length, labels (N,), lines in their file (N,)."""
+    """N tokenised rows: ids and token types, int32 arrays of their own length; labels and lines in their file, (N,)."""
 
     input_ids: list[np.ndarray]
     token_type_ids: list[np.ndarray]
@@ -41,7 +41,7 @@ class EncodedTexts:
 def encode_examples(
     tokenizer: Tokenizer, examples: Iterable[Example], labels: np.ndarray, max_length: int
 ) -> EncodedTexts:
-    """Tokenise every example, cut to `max_length` tokens; `labels` are class numbers or real values, one per example."""
+    """Tokenise every example, cut to `max_length` tokens. labels: class numbers or real values, one per example."""
     rows = list(examples)
     encodings = [tokenizer.encode(row.text, row.pair, max_length=max_length) for row in rows]
     return EncodedTexts(

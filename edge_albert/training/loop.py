@@ -31,7 +31,7 @@ _NAMED = 8  # rows of a batch named when its loss is not finite
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to train. learning_rate: the peak. warmup: share of all steps. patience: epochs without a better dev figure."""
+    """How to train. learning_rate: the peak. warmup: share of all steps. patience: epochs without a better dev set."""
 
     epochs: int = 5
     batch_size: int = 32
@@ -59,75 +59,65 @@ class Best:
             self.weights = {name: tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}
 
 
-def fit(
-    model: AlbertForTask,
-    train: EncodedTexts,
-    dev: EncodedTexts,
-    objective: Objective,
-    metric: str,
-    recipe: Recipe,
-    report: Callable[[dict[str, Any]], None],
-) -> Best:
-    """Train the model where it lies, stop early, and leave it with its best weights, in evaluation mode.
+class Trainer:
+    """One run: the model where it lies, its optimizer and learning rate, and the rows it learns from."""
 
-    metric: one of the objective's, looked at after every epoch. report: gets one JSON-able record per epoch. Dropout
-    draws from torch's generator, batches from the recipe's seed. Raises EdgeAlbertError when a loss is not finite.
-    """
-    steps = recipe.epochs * math.ceil(len(train) / recipe.batch_size)
-    optimizer = adamw(model, recipe.learning_rate, recipe.weight_decay)
-    schedule = linear_schedule(optimizer, steps, recipe.warmup)
-    best = Best()
-    for epoch in range(1, recipe.epochs + 1):
-        started = time.monotonic()
-        label = f"epoch {epoch}/{recipe.epochs}"
-        loss = train_epoch(model, train, objective, recipe, epoch, optimizer, schedule, label)
-        figures = evaluate(model, dev, objective, recipe.batch_size)
-        best.offer(epoch, metric, figures, model)
-        report(
-            {
-                "event": "epoch", "epoch": epoch, "step": schedule.last_epoch, "seconds": time.monotonic() - started,
-                "learning_rate": schedule.get_last_lr()[0], "train_loss": loss, "dev": figures, "best_epoch": best.epoch,
-            }
-        )  # fmt: skip
-        if epoch - best.epoch >= recipe.patience:
-            break
-    model.load_state_dict(best.weights)
-    model.eval()
-    return best
+    def __init__(self, model: AlbertForTask, objective: Objective, recipe: Recipe, train: EncodedTexts) -> None:
+        self.model, self.objective, self.recipe, self.train = model, objective, recipe, train
+        self.device = next(model.parameters()).device
+        self.optimizer = adamw(model, recipe.learning_rate, recipe.weight_decay)
+        steps = recipe.epochs * math.ceil(len(train) / recipe.batch_size)
+        self.schedule = linear_schedule(self.optimizer, steps, recipe.warmup)
 
+    def fit(self, dev: EncodedTexts, metric: str, report: Callable[[dict[str, Any]], None]) -> Best:
+        """Train, stop early, and leave the model with its best weights, in evaluation mode.
 
-def train_epoch(
-    model: AlbertForTask,
-    train: EncodedTexts,
-    objective: Objective,
-    recipe: Recipe,
-    epoch: int,
-    optimizer: torch.optim.Optimizer,
-    schedule: LambdaLR,
-    label: str,
-) -> float:
-    """One pass over the training rows; the mean loss per row."""
-    device = next(model.parameters()).device
-    batches = epoch_batches(train.lengths, recipe.batch_size, recipe.seed, epoch)
-    total = 0.0
-    model.train()
-    with Progress(len(batches), label) as bar:
-        for rows in batches:
-            inputs, labels = collate(train, rows, device)
-            with autocast(device):
-                logits = model(**inputs)
-            loss = objective.loss(logits.float(), labels)
-            value = loss.item()
-            if not math.isfinite(value):
-                raise _not_finite(value, schedule, train.lines[rows])
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.clip_norm)
-            optimizer.step()
-            schedule.step()
-            total += value * len(rows)
-            bar.update(loss=value)
-    return total / len(train)
+        metric: one of the objective's, looked at after every epoch. report: gets one JSON-able record per epoch.
+        Dropout draws from torch's generator, batches from the recipe's seed. Raises EdgeAlbertError when a loss is not
+        finite.
+        """
+        best = Best()
+        for epoch in range(1, self.recipe.epochs + 1):
+            started = time.monotonic()
+            loss = self.train_epoch(epoch)
+            figures = evaluate(self.model, dev, self.objective, self.recipe.batch_size)
+            best.offer(epoch, metric, figures, self.model)
+            record = {"event": "epoch", "epoch": epoch, "step": self.schedule.last_epoch, "train_loss": loss}
+            rate, seconds = self.schedule.get_last_lr()[0], time.monotonic() - started
+            report({**record, "dev": figures, "best_epoch": best.epoch, "learning_rate": rate, "seconds": seconds})
+            if epoch - best.epoch >= self.recipe.patience:
+                break
+        self.model.load_state_dict(best.weights)
+        self.model.eval()
+        return best
+
+    def train_epoch(self, epoch: int) -> float:
+        """One pass over the training rows; the mean loss per row."""
+        batches = epoch_batches(self.train.lengths, self.recipe.batch_size, self.recipe.seed, epoch)
+        total = 0.0
+        self.model.train()
+        with Progress(len(batches), f"epoch {epoch}/{self.recipe.epochs}") as bar:
+            for rows in batches:
+                loss = self.step(rows)
+                total += loss * len(rows)
+                bar.update(loss=loss)
+        return total / len(self.train)
+
+    def step(self, rows: np.ndarray) -> float:
+        """One update from these rows; their mean loss, which must be finite."""
+        inputs, labels = collate(self.train, rows, self.device)
+        with autocast(self.device):
+            logits = self.model(**inputs)
+        loss = self.objective.loss(logits.float(), labels)
+        value = loss.item()
+        if not math.isfinite(value):
+            raise _not_finite(value, self.schedule, self.train.lines[rows])
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_norm)
+        self.optimizer.step()
+        self.schedule.step()
+        return value
 
 
 @torch.no_grad()
@@ -150,6 +140,7 @@ def evaluate(model: AlbertForTask, texts: EncodedTexts, objective: Objective, ba
 def _not_finite(value: float, schedule: LambdaLR, lines: np.ndarray) -> EdgeAlbertError:
     shown = ", ".join(str(line) for line in sorted(lines)[:_NAMED]) + (", …" if len(lines) > _NAMED else "")
     return EdgeAlbertError(
-        f"the training loss is {value} at step {schedule.last_epoch + 1}, learning rate {schedule.get_last_lr()[0]:.3g}, "
-        f"lines {shown} of the training file: nothing was written; try a lower --lr or a longer --warmup"
+        f"the training loss is {value} at step {schedule.last_epoch + 1}, learning rate "
+        f"{schedule.get_last_lr()[0]:.3g}, lines {shown} of the training file: nothing was written; "
+        "try a lower --lr or a longer --warmup"
     )

@@ -1,0 +1,185 @@
+"""Train an ALBERT on labelled text: `python -m edge_albert.finetune --task text-classification …`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from edge_albert.cli import run_command
+from edge_albert.training.data import Columns, describe_bad
+from edge_albert.training.finetuning import DTYPES, LOG, Request, finetune
+from edge_albert.training.loop import Recipe
+from edge_albert.training.objectives import OBJECTIVES
+
+_EPILOG = """\
+example, with GLUE's SST-2 (train.tsv and dev.tsv have the columns sentence and label):
+  python -m edge_albert.finetune --task text-classification --model albert-base-v2 \\
+      --train SST-2/train.tsv --dev SST-2/dev.tsv --epochs 3 --batch-size 32 --lr 2e-5 --output sst2-albert
+then:
+  python -m edge_albert.export --model sst2-albert --int8 --output sst2-bundle
+
+Other data:
+  --train mails.csv --text-column body --label-column folder       CSV, or .jsonl with fields of these names
+  --train sms.tsv --no-header --label-column 1 --text-column 2     a file without a header: columns by number
+  --train rte.tsv --text-column premise --pair-column hypothesis   two texts; sentence1 and sentence2 are found
+A model from scratch: --model tiny --tokenizer spiece.model --lr 5e-4 --epochs 20
+
+The output folder is a Hugging Face checkpoint with its tokenizer and log.jsonl, and is written whole or not at all.
+The same seed gives the same weights on the same machine. Exit status 2: bad input, said in one line.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    out = argparse.ArgumentParser(
+        prog="python -m edge_albert.finetune",
+        description="Train an ALBERT on labelled text: classification or regression of texts and pairs of texts.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    out.add_argument("--task", required=True, choices=tuple(OBJECTIVES))
+    out.add_argument(
+        "--model",
+        required=True,
+        metavar="DIR_OR_PRESET",
+        help="checkpoint folder, hub name, or a preset (tiny, mini, …) for random weights",
+    )
+    out.add_argument(
+        "--tokenizer",
+        type=Path,
+        metavar="FILE_OR_DIR",
+        help="spiece.model, vocab.txt or their folder (the model's own)",
+    )
+    out.add_argument("--output", required=True, type=Path, metavar="DIR", help="folder to write")
+    out.add_argument("--force", action="store_true", help="replace the output folder if it exists")
+    out.add_argument("--json", action="store_true", help="print the figures as JSON on standard output")
+    _add_data(out.add_argument_group("data (.tsv, .csv, .jsonl)"))
+    _add_training(out.add_argument_group("training"))
+    return out
+
+
+def _add_data(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--train", required=True, type=Path, metavar="FILE")
+    group.add_argument("--dev", required=True, type=Path, metavar="FILE", help="decides which epoch is kept")
+    group.add_argument("--test", type=Path, metavar="FILE", help="judged once, at the end")
+    group.add_argument("--text-column", metavar="NAME", help="default: sentence, text or sentence1")
+    group.add_argument("--pair-column", metavar="NAME", help="default: sentence2 beside sentence1, else none")
+    group.add_argument("--label-column", metavar="NAME", help="default: label or score")
+    group.add_argument("--no-header", action="store_true", help="the first line is a row; columns are numbered from 1")
+    group.add_argument(
+        "--bad-rows", choices=("refuse", "skip"), default="refuse", help="rows without text or label (refuse)"
+    )
+    group.add_argument("--max-length", type=_whole, metavar="N", help="tokens a text is cut to (what the model takes)")
+
+
+def _add_training(group: argparse._ArgumentGroup) -> None:
+    recipe = Recipe()
+    group.add_argument("--epochs", type=_whole, default=recipe.epochs, metavar="N", help="at most (%(default)s)")
+    group.add_argument("--batch-size", type=_whole, default=recipe.batch_size, metavar="N", help="rows (%(default)s)")
+    group.add_argument("--lr", type=_positive, default=recipe.learning_rate, help="peak learning rate (%(default)s)")
+    group.add_argument(
+        "--warmup", type=_share, default=recipe.warmup, metavar="SHARE", help="of all steps (%(default)s)"
+    )
+    group.add_argument("--weight-decay", type=_share, default=recipe.weight_decay, help="(%(default)s)")
+    group.add_argument(
+        "--patience",
+        type=_whole,
+        default=recipe.patience,
+        metavar="N",
+        help="epochs without a better dev set (%(default)s)",
+    )
+    group.add_argument("--metric", metavar="NAME", help="to stop by: accuracy, f1, matthews; spearman, pearson")
+    group.add_argument("--seed", type=_seed, default=recipe.seed, help="(%(default)s)")
+    group.add_argument("--dtype", choices=tuple(DTYPES), default="fp32", help="of the written weights (fp32)")
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command; returns the exit status."""
+    options = parser().parse_args(argv)
+    request = Request(
+        task=options.task,
+        model=options.model,
+        train=options.train,
+        dev=options.dev,
+        test=options.test,
+        output=options.output,
+        tokenizer=options.tokenizer,
+        columns=Columns(options.text_column, options.pair_column, options.label_column, header=not options.no_header),
+        skip_bad=options.bad_rows == "skip",
+        recipe=Recipe(
+            epochs=options.epochs,
+            batch_size=options.batch_size,
+            learning_rate=options.lr,
+            warmup=options.warmup,
+            weight_decay=options.weight_decay,
+            patience=options.patience,
+            seed=options.seed,
+        ),
+        metric=options.metric,
+        max_length=options.max_length,
+        dtype=options.dtype,
+        force=options.force,
+    )
+    lines = sys.stderr if options.json else sys.stdout
+    end = finetune(request, report=lambda record: print(_said(record), file=lines, flush=True))
+    if options.json:
+        print(json.dumps(end, ensure_ascii=False))
+    return 0
+
+
+def _said(record: dict[str, Any]) -> str:
+    """A record of the log as a line for a person."""
+    if record["event"] == "start":
+        rows = ", ".join(f"{count} {name}" for name, count in record["rows"].items())
+        bad = f"\nskipped {describe_bad(record['skipped'])}" if record["skipped"] else ""
+        fresh = f", {len(record['fresh'])} tensors new" if record["fresh"] else ""
+        return f"{record['model']}: {record['parameters']:,} parameters{fresh}; rows: {rows}; {record['device']}{bad}"
+    if record["event"] == "epoch":
+        return f"epoch {record['epoch']}: train loss {record['train_loss']:.4f}, dev {_figures(record['dev'])}"
+    parts = "; ".join(f"{name} {_figures(record[name])}" for name in ("dev", "test") if name in record)
+    return f"{record['output']}: epoch {record['best_epoch']} kept, {record['dtype']}: {parts} (see {LOG})"
+
+
+def _figures(figures: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4f}" for name, value in figures.items())
+
+
+# -- kinds of arguments ------------------------------------------------------------------------------------------------
+
+
+def _whole(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
+
+
+def _seed(text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return value
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 1")
+    return value
+
+
+if __name__ == "__main__":
+    run_command(main)
