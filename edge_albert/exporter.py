@@ -106,7 +106,7 @@ def export_bundle(request: Request, progress: Progress = lambda line: None) -> d
         report["seconds"] = {"export": round(time.perf_counter() - started, 3)}
         if request.measure:
             for format, facts in report["formats"].items():
-                progress(f"measures {MODEL_FILES[format]} in a fresh process")
+                progress(f"measure  {MODEL_FILES[format]} in a fresh process")
                 facts["runtime"] = _measure(folder / MODEL_FILES[format], given)
         (folder / "report.json").write_text(to_json(report), encoding="utf-8")
         (folder / "report.md").write_text(to_markdown(report), encoding="utf-8")
@@ -135,7 +135,11 @@ def _read(request: Request) -> _Input:
 
 def _said(given: _Input) -> str:
     labels = f": {', '.join(given.checkpoint.config.labels[:6])}" if given.task.name.endswith("classification") else ""
-    return f"{given.checkpoint.source} ({given.task.name}{labels}), {given.parameters:,} parameters"
+    return f"{_source(given.checkpoint)} ({given.task.name}{labels}), {given.parameters:,} parameters"
+
+
+def _source(checkpoint: Checkpoint) -> str:
+    return "the embedded default model" if checkpoint.folder == DEFAULT_MODEL else checkpoint.source
 
 
 def _notes(given: _Input) -> list[str]:
@@ -159,7 +163,7 @@ def _parameters(checkpoint: Checkpoint, task: Task) -> int:
 def _model_facts(given: _Input) -> dict[str, Any]:
     config = given.checkpoint.config
     return {
-        "source": given.checkpoint.source,
+        "source": _source(given.checkpoint),
         "task": given.task.name,
         "labels": list(config.labels),
         "parameters": given.parameters,

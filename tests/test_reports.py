@@ -78,7 +78,7 @@ def test_the_terminal_says_the_key_figures():
         "1 of 7 products with a weight: classifier.product",
         "320 texts: same label 99.7 %, cosine 0.99991 (lowest 0.99870), largest difference 0.0421",
         "4.20 MB beyond the engine itself; whole process at most 61.0 MB",
-        "load 12 ms; p50 / p90 / p99 on one thread: 16 tokens 1.5 / 1.8 / 2.0 ms",
+        "load 12 ms; one thread, p50 / p90 / p99 in ms: 16 tokens 1.5 / 1.8 / 2.0",
         "bundle/report.md",
     ):
         assert words in text

@@ -123,13 +123,13 @@ def _runtime_lines(facts: Report) -> Sequence[str]:
         return []
     runtime = facts["runtime"]
     times = "; ".join(
-        f"{row['length']} tokens " + " / ".join(f"{row['wall_ms'][name]:.1f}" for name in ("p50", "p90", "p99")) + " ms"
+        f"{row['length']} tokens " + " / ".join(f"{row['wall_ms'][name]:.1f}" for name in ("p50", "p90", "p99"))
         for row in runtime["runs"]
     )
     return [
         f"memory   {megabytes(runtime['anon_bytes'])} beyond the engine itself; whole process at most "
         f"{megabytes(runtime['peak_rss_bytes'])}",
-        f"speed    load {runtime['load_ms']:.0f} ms; p50 / p90 / p99 on one thread: {times}",
+        f"speed    load {runtime['load_ms']:.0f} ms; one thread, p50 / p90 / p99 in ms: {times}",
     ]
 
 
