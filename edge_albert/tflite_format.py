@@ -17,6 +17,7 @@ import numpy as np
 from edge_albert.flatbuffer import FlatbufferError, Schema, read_flatbuffer
 
 VERSION = 3
+MAX_ITERATIONS = 1000  # of one loop: no ALBERT has more layers, and a damaged number shall not keep a device busy
 
 # operator ► (its number, the table with its options)
 OPERATORS: dict[str, tuple[int, str | None]] = {
@@ -123,8 +124,12 @@ def check_model(data: bytes | memoryview | np.ndarray) -> dict[str, Any]:
             raise FlatbufferError(f"operator {operator_number(code)} is not one of this project's")
     for entry in model["metadata"]:
         _within([entry["buffer"]], len(model["buffers"]), "metadata")
+    for graph in model["subgraphs"]:
+        _check_graph(graph, model)
     for index, graph in enumerate(model["subgraphs"]):
-        _check_graph(index, graph, model)
+        for operator in graph["operators"]:
+            if (operator["builtin_options"] or (None,))[0] == "WhileOptions":
+                _check_loop(index, operator, model)
     for signature in model["signature_defs"]:
         _within([signature["subgraph_index"]], len(model["subgraphs"]), "a signature")
         count = len(model["subgraphs"][signature["subgraph_index"]]["tensors"])
@@ -132,8 +137,8 @@ def check_model(data: bytes | memoryview | np.ndarray) -> dict[str, Any]:
     return model
 
 
-def _check_graph(own: int, graph: dict[str, Any], model: dict[str, Any]) -> None:
-    """Sub-graph number `own`: operators read what is there by then, and loops lead to later sub-graphs only."""
+def _check_graph(graph: dict[str, Any], model: dict[str, Any]) -> None:
+    """Tensors and operators are possible, and operators read what is there by then."""
     tensors = graph["tensors"]
     _within(graph["inputs"], len(tensors), "a graph's inputs")
     for tensor in tensors:
@@ -142,7 +147,8 @@ def _check_graph(own: int, graph: dict[str, Any], model: dict[str, Any]) -> None
     for operator in graph["operators"]:
         _within([operator["opcode_index"]], len(model["operator_codes"]), "an operator")
         name = OPERATOR_NAMES[operator_number(model["operator_codes"][operator["opcode_index"]])]
-        _check_options(name, operator["builtin_options"], range(own + 1, len(model["subgraphs"])))
+        if (operator["builtin_options"] or (None,))[0] != OPERATORS[name][1]:
+            raise FlatbufferError(f"{name} has the options of another operator")
         _within(operator["outputs"], len(tensors), name)
         if not ready.issuperset(operator["inputs"].tolist()):
             raise FlatbufferError(f"{name} reads a tensor that nothing has written")
@@ -153,11 +159,41 @@ def _check_graph(own: int, graph: dict[str, Any], model: dict[str, Any]) -> None
         raise FlatbufferError("a graph's output is a tensor that nothing has written")
 
 
-def _check_options(name: str, options: tuple[str, dict[str, Any]] | None, later: range) -> None:
-    if (options[0] if options else None) != OPERATORS[name][1]:
-        raise FlatbufferError(f"{name} has the options of another operator")
-    if name == "WHILE" and options and not all(index in later for index in options[1].values()):
-        raise FlatbufferError("WHILE does not point to two later sub-graphs")  # one that points to itself never ends
+def _check_loop(own: int, loop: dict[str, Any], model: dict[str, Any]) -> None:
+    """A loop of sub-graph `own` counts by one from 0 or more to a limit, so it ends, and does not contain itself."""
+    numbers = loop["builtin_options"][1]
+    graphs = model["subgraphs"]
+    if not all(own < number < len(graphs) for number in numbers.values()):
+        raise FlatbufferError("WHILE does not point to two later sub-graphs")
+    condition, body = graphs[numbers["cond_subgraph_index"]], graphs[numbers["body_subgraph_index"]]
+    state = [len(graph["inputs"]) for graph in (condition, body)] + [len(loop["inputs"]), len(loop["outputs"])]
+    if len(set(state)) != 1 or not len(loop["inputs"]) == len(body["outputs"]) > 0 < len(condition["outputs"]):
+        raise FlatbufferError("WHILE and its sub-graphs disagree on what goes through the loop")
+    start = _constant_int(graphs[own], loop["inputs"][0], model)
+    step = _counted(body, "ADD", body["outputs"][0], model)
+    limit = _counted(condition, "LESS", condition["outputs"][0], model)
+    if start is None or step != 1 or limit is None or not 0 <= start <= limit <= MAX_ITERATIONS:
+        raise FlatbufferError(f"WHILE does not count by one to at most {MAX_ITERATIONS}")
+
+
+def _counted(graph: dict[str, Any], kind: str, output: int, model: dict[str, Any]) -> int | None:
+    """The constant c where `output` is kind(the graph's first input, c); None where it is something else."""
+    for operator in graph["operators"]:
+        if output in operator["outputs"]:
+            number = operator_number(model["operator_codes"][operator["opcode_index"]])
+            inputs = operator["inputs"].tolist()
+            if OPERATORS[kind][0] == number and len(inputs) == 2 and inputs[0] == graph["inputs"][0]:
+                return _constant_int(graph, inputs[1], model)
+    return None
+
+
+def _constant_int(graph: dict[str, Any], index: int, model: dict[str, Any]) -> int | None:
+    """The value of a constant int32 of one element, or None."""
+    tensor = graph["tensors"][index]
+    data = model["buffers"][tensor["buffer"]]["data"]
+    if tensor["type"] != TENSOR_TYPES["int32"] or len(data) != 4:
+        return None
+    return int(data.view(np.int32)[0])
 
 
 def _check_tensor(tensor: dict[str, Any], buffers: list[dict[str, Any]]) -> None:

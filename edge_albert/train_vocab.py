@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import io
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
