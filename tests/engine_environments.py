@@ -1,4 +1,4 @@
-"""Older TFLite packages, each in a virtual environment of its own: they need an older numpy than the rest does.
+"""Older engines, each in a virtual environment of its own: they need an older numpy than the rest does.
 
 The environments are kept in the folder that EDGE_ALBERT_ENVS names, or in ~/.cache/edge_albert/envs. Making one
 downloads 20 MB for tflite-runtime, 450 MB for tensorflow-cpu. Where that fails the test is skipped with the reason.
@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = {
     "tflite-runtime-2.14.0": ("tflite-runtime==2.14.0", "numpy<2"),
     "tensorflow-cpu-2.16.1": ("tensorflow-cpu==2.16.1", "numpy<2"),
+    "onnxruntime-1.18.1": ("onnxruntime==1.18.1", "sentencepiece==0.2.3", "numpy<2"),
     "tflite-support-0.4.4": ("tflite-support==0.4.4", "numpy<2"),
 }
 
