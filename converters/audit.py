@@ -14,7 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from converters.graph_files import StoredFile, StoredTensor, read_model_file
+from converters.graph_files import read_model_file
+from converters.stored_file import StoredFile, StoredTensor
 
 _MATCH = 0.98  # correlation of a row with its quantised self: int8 stays above 0.999, int4 above 0.99
 _PROBES = 3  # rows of a weight that must match

@@ -6,11 +6,9 @@ ONNX is read here; TFLite by converters/tflite_reader.py. Used by the audit, whi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
+from converters.stored_file import StoredFile, StoredTensor
 from edge_albert.errors import EngineError
 
 # constant operand of a product ► through these, a float weight is still the same weight
@@ -24,25 +22,6 @@ _QUANTIZED_PRODUCTS = {
     "MatMulNBits",
     "QGemm",
 }
-
-
-@dataclass(frozen=True)
-class StoredTensor:
-    """A constant in the file: its name, type as the format calls it, values as stored, and bytes on disk."""
-
-    name: str
-    dtype: str
-    values: np.ndarray
-    nbytes: int
-
-
-@dataclass(frozen=True)
-class StoredFile:
-    """tensors: every constant once; products: (operator name, quantised?) of those with a constant operand."""
-
-    tensors: tuple[StoredTensor, ...]
-    products: tuple[tuple[str, bool], ...]
-    loops: int
 
 
 def read_model_file(path: str | Path) -> StoredFile:

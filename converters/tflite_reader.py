@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from converters.graph_files import StoredFile, StoredTensor
+from converters.stored_file import StoredFile, StoredTensor
 from edge_albert.errors import EngineError
 from edge_albert.flatbuffer import FlatbufferError
 from edge_albert.tflite_format import OPERATOR_NAMES, TYPE_NAMES, operator_number, read_model

@@ -19,7 +19,7 @@ from calibration.agreement import Example, agreement_examples, compare, default_
 from calibration.reference import ReferenceModel
 from converters.audit import audit_file
 from converters.convert import BYTES_PER_PARAMETER, Converted, convert
-from edge_albert import __version__, tokenizer_json
+from edge_albert import __version__
 from edge_albert.atomic import atomic_folder
 from edge_albert.bundle import GOLDEN, MODEL_FILES, to_json, write_manifest
 from edge_albert.checkpoint import Checkpoint, read_checkpoint
@@ -32,6 +32,7 @@ from edge_albert.runtime.engine import open_engine
 from edge_albert.runtime.probe import LENGTHS, probe_in_fresh_process
 from edge_albert.runtime.session import make_feeds
 from edge_albert.tasks import Task, get_task
+from edge_albert.tokenization import tokenizer_json
 from edge_albert.tokenizer import Encoding, Tokenizer, load_tokenizer
 
 DEFAULT_MODEL = Path(__file__).parent / "default_model"

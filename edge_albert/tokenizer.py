@@ -3,7 +3,7 @@
 `load_tokenizer(folder)` reads a Hugging Face folder or Google's; a bundle stores `tokenizer.rules` in its bundle.json
 and opens the same tokenizer with `Tokenizer.from_rules(folder, rules)`. Which tokenizer the ids are equal to (for
 SentencePiece: transformers 4.57's slow `AlbertTokenizer`, which is the one of pre-training), and where transformers 5
-differs, is said in spiece.py and wordpiece.py.
+differs, is said in tokenization/spiece.py and wordpiece.py.
 
 Special tokens written in a text ("[SEP]", "<pad>", …) are ordinary characters, so that nobody's message can end a
 sequence or mask a word. `allow_special=True` reads them as tokens, which is what transformers does with every text.
@@ -25,11 +25,11 @@ import numpy as np
 import sentencepiece
 
 from edge_albert.errors import TokenizerError
-from edge_albert.pieces import Encoding, Pieces, build_encoding, kept_lengths, window_ranges
-from edge_albert.spiece import SpieceModel
-from edge_albert.tokenizer_config import Description, added_tokens, describe_folder, describe_rules
-from edge_albert.tokenizer_json import vocabulary_bytes, vocabulary_name
-from edge_albert.wordpiece import WordPieceModel
+from edge_albert.tokenization.pieces import Encoding, Pieces, build_encoding, kept_lengths, window_ranges
+from edge_albert.tokenization.spiece import SpieceModel
+from edge_albert.tokenization.tokenizer_config import Description, added_tokens, describe_folder, describe_rules
+from edge_albert.tokenization.tokenizer_json import vocabulary_bytes, vocabulary_name
+from edge_albert.tokenization.wordpiece import WordPieceModel
 
 __all__ = ["Encoding", "Tokenizer", "load_tokenizer"]
 

@@ -19,7 +19,7 @@ from edge_albert.atomic import atomic_folder
 from edge_albert.cli import run_command
 from edge_albert.errors import EdgeAlbertError
 from edge_albert.progress import Progress
-from edge_albert.text_rules import albert_table, clean_albert
+from edge_albert.tokenization.text_rules import albert_table, clean_albert
 from edge_albert.tokenizer import load_tokenizer
 from edge_albert.training.corpus import Corpus
 

@@ -278,6 +278,19 @@ def _loop_to_itself(model):
     loop["body_subgraph_index"] = 0
 
 
+def _endless_loop(model):
+    _constant(model, 1, "const.int.3")["data"] = np.array([2_000_000_000], np.int32).view(np.uint8)
+
+
+def _standing_loop(model):
+    _constant(model, 2, "const.int.1")["data"] = np.zeros(4, np.uint8)
+
+
+def _constant(model, graph, name):
+    tensor = next(tensor for tensor in model["subgraphs"][graph]["tensors"] if tensor["name"] == name)
+    return model["buffers"][tensor["buffer"]]
+
+
 def _read_before_write(model):
     operators = model["subgraphs"][0]["operators"]
     operators.append(operators.pop(0))
@@ -305,6 +318,8 @@ def _foreign_operator(model):
     ("change", "complaint"),
     [
         (_loop_to_itself, "WHILE does not point to two later sub-graphs"),
+        (_endless_loop, "WHILE does not count by one to at most 1000"),
+        (_standing_loop, "WHILE does not count by one to at most 1000"),
         (_read_before_write, "reads a tensor that nothing has written"),
         (_overwrite_an_input, "writes a tensor that is not its own"),
         (_short_weight, "bytes where its shape needs"),

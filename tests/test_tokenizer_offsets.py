@@ -11,8 +11,8 @@ from tiny_spiece import tiny_corpus, train_tiny_spiece
 from tokenizer_lines import CORPORA, generated_lines
 from tokenizer_references import fast_albert, slow_text
 
-from edge_albert.spiece import SPACE, SpieceModel
-from edge_albert.text_rules import albert_table, clean_albert, trace_albert
+from edge_albert.tokenization.spiece import SPACE, SpieceModel
+from edge_albert.tokenization.text_rules import albert_table, clean_albert, trace_albert
 from edge_albert.tokenizer import Tokenizer, load_tokenizer
 
 SPECIAL = {"pad": "<pad>", "unk": "<unk>", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}

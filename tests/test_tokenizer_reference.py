@@ -17,8 +17,8 @@ from tiny_spiece import train_tiny_spiece
 from tokenizer_lines import CORPORA, digest, generated_lines
 from tokenizer_references import fast_albert, score_of, slow_ids, slow_pieces, slow_text
 
-from edge_albert.spiece import SpieceModel
-from edge_albert.text_rules import albert_table
+from edge_albert.tokenization.spiece import SpieceModel
+from edge_albert.tokenization.text_rules import albert_table
 from edge_albert.tokenizer import Tokenizer, load_tokenizer
 
 SLOW_4_57 = {

@@ -10,7 +10,7 @@ from tiny_spiece import tiny_corpus, train_tiny_spiece
 from tokenizer_references import fast_albert
 
 from edge_albert.errors import TokenizerError
-from edge_albert.pieces import kept_lengths
+from edge_albert.tokenization.pieces import kept_lengths
 from edge_albert.tokenizer import Tokenizer, load_tokenizer
 
 

@@ -11,7 +11,7 @@ import pytest
 from tokenizer_lines import CORPORA, generated_lines
 
 from edge_albert.errors import TokenizerError
-from edge_albert.text_rules import bert_table
+from edge_albert.tokenization.text_rules import bert_table
 from edge_albert.tokenizer import Tokenizer, load_tokenizer
 
 TINY_VOCABULARY = (

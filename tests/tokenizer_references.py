@@ -3,7 +3,7 @@
 `slow_pieces` is ALBERT's tokenizer as google-research/albert and transformers 4's slow one define it, said as directly
 as possible: whole strings, no tables, no blocks, no offsets. `fast_albert` builds transformers 5's `AlbertTokenizer`
 from a SentencePiece model as the model hub's tokenizer.json files hold it (and not as transformers 5 converts a
-spiece.model, see edge_albert/spiece.py).
+spiece.model, see edge_albert/tokenization/spiece.py).
 """
 
 from __future__ import annotations

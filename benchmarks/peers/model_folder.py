@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 from edge_albert.errors import CheckpointError, TokenizerError
-from edge_albert.tokenizer_config import SPIECE_FILES, VOCAB_FILES
+from edge_albert.tokenization.tokenizer_config import SPIECE_FILES, VOCAB_FILES
 
 _TORCH_SIDE = Path(__file__).with_name("torch_side.py")
 _SPIECE = SPIECE_FILES[0]

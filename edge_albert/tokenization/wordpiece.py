@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 
 from edge_albert.errors import TokenizerError
-from edge_albert.pieces import Pieces, SpecialTokens
-from edge_albert.text_rules import bert_table, replace_surrogates, trace_bert
-from edge_albert.tokenizer_json import vocabulary_bytes
+from edge_albert.tokenization.pieces import Pieces, SpecialTokens
+from edge_albert.tokenization.text_rules import bert_table, replace_surrogates, trace_bert
+from edge_albert.tokenization.tokenizer_json import vocabulary_bytes
 
 CONTINUED = "##"
 MAX_WORD_LENGTH = 100  # characters; a longer word is [UNK], as in BERT

@@ -39,9 +39,9 @@ import numpy as np
 import sentencepiece
 
 from edge_albert.errors import TokenizerError
-from edge_albert.pieces import Pieces, SpecialTokens
-from edge_albert.text_rules import CleanText, albert_table, clean_albert, replace_surrogates, trace_albert
-from edge_albert.tokenizer_json import vocabulary_bytes
+from edge_albert.tokenization.pieces import Pieces, SpecialTokens
+from edge_albert.tokenization.text_rules import CleanText, albert_table, clean_albert, replace_surrogates, trace_albert
+from edge_albert.tokenization.tokenizer_json import vocabulary_bytes
 
 SPACE = "▁"
 BLOCK_LENGTH = 65536  # characters; see "Long texts" above

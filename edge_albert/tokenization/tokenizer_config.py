@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edge_albert import tokenizer_json
 from edge_albert.errors import TokenizerError
+from edge_albert.tokenization import tokenizer_json
 
 SPIECE_FILES = ("spiece.model", "30k-clean.model", "assets/30k-clean.model")
 VOCAB_FILES = ("vocab.txt", "vocab_chinese.txt", "assets/vocab_chinese.txt")
