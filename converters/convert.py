@@ -45,7 +45,8 @@ def convert(
     writer, facts = _writer(format, precision, unroll, compat, task, tokenizer_file)
     write_albert(writer, config, tensors, task)
     content = writer.finish()
-    return Converted(content, dict(writer.records), {"precision": precision, "form": _form(config, unroll), **facts})
+    form = _form(config, unroll or (compat and format == "tflite"))
+    return Converted(content, dict(writer.records), {"precision": precision, "form": form, **facts})
 
 
 def _writer(

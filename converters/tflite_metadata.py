@@ -84,7 +84,7 @@ def model_metadata(task: Task, *, description: str, tokenizer_file: str) -> byte
 
 def _output(task: Task) -> dict[str, Any]:
     table = _tensor("probability" if task.name == "text-classification" else task.output, _MEANINGS[task.name])
-    if task.name in ("text-classification", "token-classification"):
+    if task.name == "text-classification":
         labels = {"name": LABELS_FILE, "description": "Names of the labels, one a line.", "type": _AXIS_LABELS}
         table["associated_files"] = [labels]
     return table

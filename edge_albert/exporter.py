@@ -19,6 +19,7 @@ from calibration.agreement import Example, agreement_examples, compare, default_
 from calibration.reference import ReferenceModel
 from converters.audit import audit_file
 from converters.convert import BYTES_PER_PARAMETER, Converted, convert
+from converters.tflite_metadata import LABELS_FILE
 from edge_albert import __version__
 from edge_albert.atomic import atomic_folder
 from edge_albert.bundle import GOLDEN, MODEL_FILES, to_json, write_manifest
@@ -299,4 +300,9 @@ def _write_device_files(
         "created_by": f"edge_albert {__version__}",
         "command": request.command,
     }
-    write_manifest(folder, fields, [rules["file"], GOLDEN, *(MODEL_FILES[format] for format in models)])
+    files = [rules["file"], GOLDEN, *(MODEL_FILES[format] for format in models)]
+    if "tflite" in models and given.task.name == "text-classification":  # as the file's TFLite metadata calls it
+        labels = "".join(f"{' '.join(label.split())}\n" for label in given.checkpoint.config.labels)
+        (folder / LABELS_FILE).write_text(labels, encoding="utf-8")
+        files.append(LABELS_FILE)
+    write_manifest(folder, fields, files)

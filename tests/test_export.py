@@ -61,7 +61,8 @@ def test_the_command_writes_a_bundle_that_answers(checkpoint, tmp_path):
     ):
         assert word in done.stdout
     assert sorted(path.name for path in out.iterdir()) == [
-        "bundle.json", "golden.json", "model.onnx", *["model.tflite"] * installed("tflite"),
+        "bundle.json", "golden.json", *["labels.txt"] * installed("tflite"), "model.onnx",
+        *["model.tflite"] * installed("tflite"),
         "report.json", "report.md", "spiece.model",
     ]  # fmt: skip
     answered = command(out, "the baker painted the blue door", "--json", module="edge_albert.run")

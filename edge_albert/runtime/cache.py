@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 from edge_albert.atomic import atomic_folder
 from edge_albert.bundle import file_hash
-from edge_albert.errors import EdgeAlbertError
+from edge_albert.errors import EdgeAlbertError, EngineError
 
 _LISTING = "cache.json"
 
@@ -57,6 +60,22 @@ def cached_files(cache_dir: Path, model_hash: str, engine: str, make: Callable[[
         warnings.warn(f"{cache_dir}: no cache of packed weights ({error}): starting without", stacklevel=2)
         return None
     return entry
+
+
+def pack_in_child(module: str, model: Path, folder: Path) -> None:
+    """Let `python -m module model folder` pack in a process of its own, which leaves no heap behind and may die.
+
+    Raises EngineError with the child's last words.
+    """
+    command = [sys.executable, "-m", module, str(model), str(folder)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise EngineError(f"{model}: packing its weights failed ({error})") from None
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message; is the disk full?"])[-1]
+        raise EngineError(f"{model}: packing its weights ended with status {done.returncode} ({last})")
 
 
 def drop(entry: Path) -> None:

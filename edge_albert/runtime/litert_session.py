@@ -10,8 +10,6 @@ for outputs that have a row per token, hence the order in `_set_length`.
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import weakref
 from collections.abc import Mapping
@@ -22,9 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from edge_albert.errors import EngineError
 from edge_albert.runtime import cache
-from edge_albert.runtime.tflite_engine import quiet_engine
+from edge_albert.runtime.quiet import quiet_engine
 
 _SIGNATURE = "serving_default"
 _WEIGHTS = "weights.xnnpack"
@@ -42,7 +39,7 @@ def open_cached(path: Path, cache_dir: Path, model_hash: str, engine: str, threa
         return None
 
     def make(folder: Path) -> None:
-        _pack_in_child(path.resolve(), folder)
+        cache.pack_in_child(__name__, path.resolve(), folder)
 
     entry = cache.cached_files(cache_dir, model_hash, engine, make)
     if entry is None:
@@ -64,18 +61,6 @@ def _compiled_model_module() -> Any:
     options = getattr(getattr(compiled_model, "CpuOptions", None), "__dataclass_fields__", {})
     fits = "xnnpack_weight_cache_path" in options and all(hasattr(model, name) for name in _NEEDED)
     return compiled_model if fits else None
-
-
-def _pack_in_child(model: Path, folder: Path) -> None:
-    """Write `folder`/weights.xnnpack. Raises EngineError when the child fails or dies."""
-    command = [sys.executable, "-m", "edge_albert.runtime.litert_session", str(model), str(folder)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-    try:
-        status = subprocess.run(command, env=environment, capture_output=True, timeout=600, check=False).returncode
-    except (OSError, subprocess.SubprocessError) as error:
-        raise EngineError(f"{model}: packing its weights failed ({error})") from None
-    if status:
-        raise EngineError(f"{model}: packing its weights ended with status {status}; is the disk full?")
 
 
 class CompiledSession:

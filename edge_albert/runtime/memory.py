@@ -12,6 +12,7 @@ few hundred kB). Elsewhere getrusage(2) tells the peak and nothing else; what a 
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,14 @@ def reset_peak() -> bool:
     except OSError:
         return False
     return True
+
+
+def give_back_freed_memory() -> None:
+    """Hand what was freed back to the system: glibc keeps it; other C libraries have no malloc_trim and need none."""
+    if sys.platform == "linux":
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if trim is not None:
+            trim(0)
 
 
 def _read_status() -> dict[str, int]:

@@ -8,9 +8,6 @@ system; after a long input the arena shrinks, so that memory follows the input d
 
 from __future__ import annotations
 
-import ctypes
-import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +18,7 @@ import onnxruntime as ort
 from edge_albert.bundle import file_hash
 from edge_albert.errors import EngineError
 from edge_albert.runtime import cache
+from edge_albert.runtime.memory import give_back_freed_memory
 
 _KEEP_TOKENS = 128  # activations of up to this many tokens (batch × length) stay allocated between runs
 _PACKED_MODEL, _PACKED_WEIGHTS = "model.onnx", "model.data"
@@ -46,13 +44,13 @@ class OnnxEngine:
         self._outputs = [output.name for output in self._session.get_outputs()]
         self._shrink = ort.RunOptions()
         self._shrink.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
-        _give_back_freed_memory()
+        give_back_freed_memory()
 
     def _open_packed(self, cache_dir: Path, model_hash: str | None) -> ort.InferenceSession | None:
         """A session on the packed weights in `cache_dir`; None when there can be none."""
 
         def make(folder: Path) -> None:
-            _pack_in_child(self._path.resolve(), folder)
+            cache.pack_in_child(__name__, self._path.resolve(), folder)
 
         entry = cache.cached_files(cache_dir, model_hash or file_hash(self._path), self.version, make)
         if entry is None:
@@ -75,13 +73,13 @@ class OnnxEngine:
         except Exception as error:  # ONNX Runtime's own classes share no base but Exception
             raise EngineError(f"{self._path}: ONNX Runtime could not run it ({_first_line(error)})") from None
         if large:
-            _give_back_freed_memory()
+            give_back_freed_memory()
         return dict(zip(self._outputs, rows, strict=True))
 
     def close(self) -> None:
         if self._session is not None:
             self._session = None
-            _give_back_freed_memory()
+            give_back_freed_memory()
 
 
 def _options(threads: int) -> ort.SessionOptions:
@@ -115,38 +113,11 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().split("\n")[0]
 
 
-def _give_back_freed_memory() -> None:
-    """glibc keeps what was freed; other C libraries have no malloc_trim and need none."""
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:
-            trim(0)
-
-
 # -- packing ----------------------------------------------------------------------------------------------------------
 
 
-def _pack_in_child(model: Path, folder: Path) -> None:
-    """Pack in a process of its own: packing leaves twice the model behind in the heap. Raises EngineError."""
-    command = [sys.executable, "-m", "edge_albert.runtime.onnx_engine", str(model), str(folder)]
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=600, check=False, env=_child_environment()
-        )
-    except (OSError, subprocess.SubprocessError) as error:
-        raise EngineError(f"{model}: packing its weights failed ({error})") from None
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or ["no message"]
-        raise EngineError(f"{model}: packing its weights failed ({lines[-1]})")
-
-
-def _child_environment() -> dict[str, str]:
-    """This process's, with its module path, so that the child finds the same packages."""
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-
-
 def pack(model: str, folder: str) -> None:
-    """Write `folder`/model.onnx (a few kB) and model.data (raw and packed weights) for this processor."""
+    """In a child process: write `folder`/model.onnx (a few kB) and model.data (raw and packed weights)."""
     options = _options(threads=1)
     options.optimized_model_filepath = str(Path(folder) / _PACKED_MODEL)
     options.add_session_config_entry("session.optimized_model_external_initializers_file_name", _PACKED_WEIGHTS)

@@ -14,17 +14,13 @@ The file is checked before an engine maps it: engines follow its offsets blindly
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import importlib.metadata
-import os
 import re
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock, RLock
+from threading import Lock
 from typing import Any, Protocol
 
 import numpy as np
@@ -33,6 +29,8 @@ from edge_albert.bundle import file_hash
 from edge_albert.errors import EngineError
 from edge_albert.flatbuffer import FlatbufferError
 from edge_albert.runtime.engine import PACKAGES
+from edge_albert.runtime.memory import give_back_freed_memory
+from edge_albert.runtime.quiet import quiet_engine
 from edge_albert.tflite_format import OPERATOR_NAMES, check_model, operator_number
 
 _INTERPRETERS = {
@@ -43,7 +41,6 @@ _INTERPRETERS = {
 _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 _SIDES = ("inputs", "outputs")
 _KEEP_TOKENS = 128  # the memory for rows up to this long is kept between rows
-_QUIET = RLock()
 _TOO_OLD = re.compile(r"builtin opcode '(\w+)' version '(\d+)'|Type '(\w+)' is not supported by (\w+)")
 
 
@@ -91,7 +88,7 @@ class TfliteEngine:
             self._session: Session | None = cached or self._open_interpreter(threads)
         except (RuntimeError, ValueError) as error:
             raise self._refused(error) from None
-        _give_back_freed_memory()
+        give_back_freed_memory()
 
     def _open_interpreter(self, threads: int) -> Session:
         resizes = self._package.name == "ai-edge-litert"
@@ -140,7 +137,7 @@ class TfliteEngine:
         try:
             if self._last_length > _KEEP_TOKENS >= length:  # engines keep the memory of the longest row there was
                 self._session.reopen()
-                _give_back_freed_memory()
+                give_back_freed_memory()
             self._last_length = length
             return self._session.run(row)
         except (RuntimeError, ValueError) as error:
@@ -179,7 +176,7 @@ class TfliteEngine:
             if self._session is not None:
                 self._session.close()
                 self._session = None
-                _give_back_freed_memory()
+                give_back_freed_memory()
 
 
 class _InterpreterSession:
@@ -292,34 +289,3 @@ def _version(package: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:  # tensorflow may be installed as tensorflow-cpu
         return str(getattr(importlib.import_module(package), "__version__", "of unknown version"))
-
-
-def _give_back_freed_memory() -> None:
-    """glibc keeps what was freed; other C libraries have no malloc_trim and need none."""
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        if trim is not None:
-            trim(0)
-
-
-@contextmanager
-def quiet_engine() -> Iterator[None]:
-    """Keep what the engine's C++ code writes to the standard error from the screen; what matters comes as exceptions.
-
-    LiteRT logs a page for every file it opens, and has no setting for that. The whole process's standard error is led
-    away for the milliseconds that this takes, which is why it wraps opening and resizing only. The lock keeps two
-    threads from restoring it in the wrong order.
-    """
-    with _QUIET:
-        try:
-            saved = os.dup(2)
-        except OSError:  # no standard error, nothing to keep quiet
-            yield
-            return
-        try:
-            with open(os.devnull, "w") as sink:
-                os.dup2(sink.fileno(), 2)
-            yield
-        finally:
-            os.dup2(saved, 2)
-            os.close(saved)
