@@ -179,7 +179,7 @@ def test_what_cannot_be_measured_is_said_in_one_line(tiny_model, tmp_path):
         ({"model": text}, "no engine is called 'txt'"),
         ({"model": broken}, "refused"),
         ({"model": broken, "plain": True}, "refused"),
-        ({"model": broken, "plain": True, "engine": "tflite"}, "ONNX models only"),
+        ({"model": broken, "plain": True, "engine": "tflite"}, "LiteRT refused"),
         ({"model": other, "plain": True}, "'pixels' is none of ids, mask and token types"),
         ({"model": tiny_model, "plain": True, "vocab_size": 30000}, "could not run it"),
     ):
