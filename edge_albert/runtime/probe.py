@@ -28,7 +28,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +47,10 @@ _CLS, _SEP = 2, 3
 
 # package ► the module whose import loads its native library
 _LIBRARIES = {
-    "onnxruntime": "onnxruntime",
-    "ai_edge_litert": "ai_edge_litert.interpreter",
-    "tflite_runtime": "tflite_runtime.interpreter",
-    "tensorflow": "tensorflow.lite.python.interpreter",
+    "onnxruntime": ("onnxruntime",),
+    "ai_edge_litert": ("ai_edge_litert.interpreter", "ai_edge_litert.compiled_model"),
+    "tflite_runtime": ("tflite_runtime.interpreter",),
+    "tensorflow": ("tensorflow.lite.python.interpreter",),
 }
 # what ONNX calls an input's type
 _DTYPES: dict[str, type[np.generic]] = {
@@ -176,9 +175,11 @@ def _checked_engine(model: Path, engine: str | None, plain: bool) -> str:
 
 
 def _import_engine(name: str) -> None:
-    """Import the engine's native library, so that it counts as part of the baseline."""
+    """Import the engine's own modules, so that they count as part of the baseline."""
     package = next(package for package in PACKAGES[name] if importlib.util.find_spec(package))
-    importlib.import_module(_LIBRARIES[package])
+    for module in _LIBRARIES[package]:
+        if importlib.util.find_spec(module):  # compiled_model: from ai-edge-litert 1.2 on
+            importlib.import_module(module)
 
 
 def _open_ours(model: Path, engine: str, threads: int, cache_dir: Path | None) -> tuple[str, Run]:
@@ -192,6 +193,7 @@ def open_plain(model: Path, engine: str, threads: int) -> tuple[str, Run]:
 
 
 def _open_plain_tflite(model: Path, threads: int) -> tuple[str, Run]:
+    import ai_edge_litert
     from ai_edge_litert.interpreter import Interpreter
 
     try:
@@ -214,7 +216,7 @@ def _open_plain_tflite(model: Path, threads: int) -> tuple[str, Run]:
         interpreter.invoke()
         return [interpreter.get_tensor(index) for index in outputs]
 
-    return f"ai_edge_litert {metadata.version('ai-edge-litert')}", run
+    return f"ai-edge-litert {ai_edge_litert.__version__}", run
 
 
 def _open_plain_onnx(model: Path, threads: int) -> tuple[str, Run]:

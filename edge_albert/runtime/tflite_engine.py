@@ -15,7 +15,6 @@ The file is checked before an engine maps it: engines follow its offsets blindly
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -138,8 +137,12 @@ class TfliteEngine:
             if self._last_length > _KEEP_TOKENS >= length:  # engines keep the memory of the longest row there was
                 self._session.reopen()
                 give_back_freed_memory()
+            grown = length > self._last_length
             self._last_length = length
-            return self._session.run(row)
+            outputs = self._session.run(row)
+            if grown:  # what the shorter rows had is free now
+                give_back_freed_memory()
+            return outputs
         except (RuntimeError, ValueError) as error:
             raise self._refused(error) from None
 
@@ -285,7 +288,10 @@ def _find_package() -> Package:
 
 
 def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:  # tensorflow may be installed as tensorflow-cpu
-        return str(getattr(importlib.import_module(package), "__version__", "of unknown version"))
+    """The package's own word; importlib.metadata only without one, since it takes 3 MB of memory."""
+    version = getattr(importlib.import_module(package), "__version__", None)
+    if version is None:
+        from importlib import metadata
+
+        version = metadata.version(package)
+    return str(version)
