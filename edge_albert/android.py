@@ -1,8 +1,8 @@
 """What an Android app needs of a bundle: the characters' rules as a table, and the bundle among the app's assets.
 
-`tokenizer_table` writes ALBERT's rules for single characters (see text_rules.py) into a file of the bundle, so that a
-device does not consult its own Unicode tables: Java's, Android's and Python's differ by version. The Kotlin reader is
-android_demo/edgealbert/src/main/kotlin/io/edgealbert/tokenizer/CharacterRules.kt.
+`tokenizer_table` writes ALBERT's rules for single characters (see tokenization/text_rules.py) into a file of the
+bundle, so that a device does not consult its own Unicode tables: Java's, Android's and Python's differ by version. The
+Kotlin reader is android_demo/edgealbert/src/main/kotlin/io/edgealbert/tokenizer/CharacterRules.kt.
 
 tokenizer_rules.bin, version 1. Whole numbers are unsigned LEB128 ("varint"), signed ones zigzag-coded first:
 
@@ -18,9 +18,9 @@ tokenizer_rules.bin, version 1. Whole numbers are unsigned LEB128 ("varint"), si
     runs   =  varint count, then per run: varint gap from the first character of the one before, varint length - 1,
               varint step - 1, varint growth, varint n, then n signed differences
 
-A run stands for the characters first, first + step, …; each becomes n characters. The first of them are first + the
-differences, and from one character of the run to the next the LAST of the n grows by `growth`: A–Z is one run (length 26,
-step 1, growth 1, difference 32), and so are the 27 closed syllables of each open syllable of Hangul.
+A run stands for the characters first, first + step, …; each becomes n characters. Those of the first one are first +
+the differences, and from one character of the run to the next the LAST of the n grows by `growth`: A–Z is one run
+(length 26, step 1, growth 1, difference 32), and so are the 27 closed syllables of each open syllable of Hangul.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from pathlib import Path
 from typing import Any
 
 from edge_albert.atomic import atomic_folder
-from edge_albert.bundle import MANIFEST, open_bundle
+from edge_albert.bundle import MANIFEST, MODEL_FILES, open_bundle, write_manifest
 from edge_albert.errors import BundleError
-from edge_albert.text_rules import albert_table
+from edge_albert.tokenization.text_rules import albert_table
 
 TABLE = "tokenizer_rules.bin"
 TABLE_VERSION = 1
@@ -48,7 +48,7 @@ _STEPS = (1, 2)  # in alphabets with pairs of cases every second character is a 
 
 @dataclass
 class _Run:
-    """Characters first, first + step, …, `length` of them; the k-th becomes `first_value` with k × growth on its last."""
+    """Characters first, first + step, …, `length` of them; the k-th becomes `value` with k × growth on its last."""
 
     first: int
     value: tuple[int, ...]
@@ -73,7 +73,7 @@ class _Run:
 
 
 def tokenizer_table(rules: Mapping[str, Any]) -> bytes | None:
-    """The content of tokenizer_rules.bin for a tokenizer's rules (`Tokenizer.rules`); None for WordPiece, which has none.
+    """The content of tokenizer_rules.bin for a tokenizer's rules (`Tokenizer.rules`); None for WordPiece.
 
     The same rules and the same Unicode version (`unicodedata.unidata_version`) give the same bytes, about 36 kB.
     """
@@ -95,27 +95,45 @@ def tokenizer_table(rules: Mapping[str, Any]) -> bytes | None:
     return b"".join(parts)
 
 
-def copy_bundle_to_assets(bundle_folder: str | Path, assets_dir: str | Path, *, force: bool = False) -> Path:
-    """Put a bundle's device files into `assets_dir`/bundle, where the Kotlin library looks for them; returns that folder.
+def check_assets(assets_dir: str | Path, *, force: bool) -> None:
+    """Refuse early, before an export, what `copy_bundle_to_assets` would refuse after it: a bundle that is there."""
+    target = Path(assets_dir) / "bundle"
+    if not force and (target.is_file() or (target.is_dir() and any(target.iterdir()))):
+        raise BundleError(f"{target}: there already: replace it with --force, or name another folder")
 
-    assets_dir: an Android module's src/main/assets (made if missing). Reports stay behind. Raises BundleError for a damaged
-    bundle or one without the table, and as `atomic_folder` does when there is a bundle already and not `force`.
+
+def copy_bundle_to_assets(
+    bundle_folder: str | Path, assets_dir: str | Path, *, format: str | None = None, force: bool = False
+) -> Path:
+    """Put a bundle's device files into `assets_dir`/bundle, where the Kotlin library looks; returns that folder.
+
+    assets_dir: an Android module's src/main/assets (made if missing). format: which model an app carries when the
+    bundle has several, None for the first of MODEL_FILES; the others and the reports stay behind. Raises BundleError
+    for a damaged bundle or one without the table, and as `atomic_folder` does for a bundle already there, unless
+    `force`.
     """
     bundle = open_bundle(bundle_folder)
     if TABLE not in bundle.manifest["files"]:
         raise BundleError(
-            f"{bundle.folder / MANIFEST}: files lacks {TABLE}, which the Android library needs: export the bundle again "
-            "(a WordPiece tokenizer has no such table and runs in Python only)"
+            f"{bundle.folder / MANIFEST}: files lacks {TABLE}, which the Android library needs: export the bundle "
+            "again with --android DIR (a WordPiece tokenizer has no such table and runs in Python only)"
         )
+    chosen = format or next(name for name in MODEL_FILES if name in bundle.formats)
+    left_out = {bundle.model_path(name).name for name in bundle.formats} - {bundle.model_path(chosen).name}
+    files = [name for name in bundle.manifest["files"] if name not in left_out]
+    fields = {
+        name: value for name, value in bundle.manifest.items() if name not in ("format", "format_version", "files")
+    }
+    fields["models"] = {chosen: bundle.manifest["models"][chosen]}
     target = Path(assets_dir) / "bundle"
-    target.parent.mkdir(parents=True, exist_ok=True)
     with atomic_folder(target, force=force) as folder:
-        for name in [MANIFEST, *bundle.manifest["files"]]:
+        for name in files:
             shutil.copyfile(bundle.folder / name, folder / name)
+        write_manifest(folder, fields, files)
     return target
 
 
-# -- the parts of the table ---------------------------------------------------------------------------------------------
+# -- the parts of the table -------------------------------------------------------------------------------------------
 
 
 def _blocks() -> Iterator[str]:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from converters.convert import FORMATS
+from edge_albert.android import check_assets, copy_bundle_to_assets
 from edge_albert.cli import run_command
 from edge_albert.exporter import DEFAULT_MODEL, Request, export_bundle
 from edge_albert.reports.export_report import to_text
@@ -70,6 +71,9 @@ def parser() -> argparse.ArgumentParser:
     )
     out.add_argument("--force", action="store_true", help="replace the output folder if it exists")
     out.add_argument(
+        "--android", metavar="DIR", type=Path, help="also put what an app needs into DIR/bundle, DIR being its assets"
+    )
+    out.add_argument(
         "--no-measure", dest="measure", action="store_false", help="leave out load time, latency and memory"
     )
     out.add_argument("--json", action="store_true", help="print the report as JSON on standard output")
@@ -89,10 +93,16 @@ def main(argv: list[str] | None = None) -> int:
         compat=options.compat,
         force=options.force,
         measure=options.measure,
+        android=options.android is not None,
         command=_command(options),
     )
+    if options.android is not None:
+        check_assets(options.android, force=options.force)
     stages = sys.stderr if options.json else sys.stdout
     report = export_bundle(request, progress=lambda line: print(line, file=stages, flush=True))
+    if options.android is not None:
+        assets = copy_bundle_to_assets(options.output, options.android, force=options.force)
+        print(f"android  {assets}", file=stages)
     print(json.dumps(report, indent=1, sort_keys=True) if options.json else to_text(report, options.output))
     return 0
 

@@ -21,6 +21,7 @@ from converters.audit import audit_file
 from converters.convert import BYTES_PER_PARAMETER, Converted, convert
 from converters.tflite_metadata import LABELS_FILE
 from edge_albert import __version__
+from edge_albert.android import TABLE, tokenizer_table
 from edge_albert.atomic import atomic_folder
 from edge_albert.bundle import GOLDEN, MODEL_FILES, to_json, write_manifest
 from edge_albert.checkpoint import Checkpoint, read_checkpoint
@@ -45,7 +46,10 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Request:
-    """What to export. source: folder or hub name; task: None for the checkpoint's own; command: for the manifest."""
+    """What to export. source: folder or hub name; task: None for the checkpoint's own; command: for the manifest.
+
+    android: also write the table of the tokenizer's rules that the Android library reads.
+    """
 
     source: str
     output: Path
@@ -56,6 +60,7 @@ class Request:
     compat: bool = False
     force: bool = False
     measure: bool = True
+    android: bool = False
     command: str = ""
 
 
@@ -305,4 +310,12 @@ def _write_device_files(
         labels = "".join(f"{' '.join(label.split())}\n" for label in given.checkpoint.config.labels)
         (folder / LABELS_FILE).write_text(labels, encoding="utf-8")
         files.append(LABELS_FILE)
+    if request.android:
+        table = tokenizer_table(rules)
+        if table is None:
+            raise TokenizerError(
+                f"{given.tokenizer.path}: a WordPiece tokenizer: the Android library reads SentencePiece models only"
+            )
+        (folder / TABLE).write_bytes(table)
+        files.append(TABLE)
     write_manifest(folder, fields, files)

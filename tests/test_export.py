@@ -163,6 +163,16 @@ def test_torch_is_not_needed(checkpoint, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+def test_android_assets_hold_what_an_app_needs(checkpoint, tmp_path):
+    assets = tmp_path / "assets"
+    arguments = ["--model", str(checkpoint), "--no-measure", "--format", "onnx", "--android", str(assets)]
+    assert main([*arguments, "--output", str(tmp_path / "bundle")]) == 0
+    bundle = open_bundle(assets / "bundle")
+    assert set(bundle.manifest["files"]) == {"golden.json", "model.onnx", "spiece.model", "tokenizer_rules.bin"}
+    assert bundle.model_hash("onnx") == open_bundle(tmp_path / "bundle").model_hash("onnx")
+    assert "there already" in refused(*arguments, "--output", tmp_path / "second", cwd=tmp_path)
+
+
 # -- bad input --------------------------------------------------------------------------------------------------------
 
 
