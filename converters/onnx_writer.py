@@ -22,7 +22,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from converters.graph import BATCH, LENGTH, PRECISIONS, Linear, Norm, Shape, Tensor
-from converters.quantize import Quantized, WeightRecord, quantize_rows, relative_error
+from converters.quantize import WeightRecorder
 from edge_albert.errors import EdgeAlbertError
 
 OPSET = 17
@@ -38,7 +38,8 @@ class OnnxWriter:
     def __init__(self, precision: str = "int8", *, unroll: bool = False, producer: str = "edge_albert") -> None:
         if precision not in PRECISIONS:
             raise EdgeAlbertError(f"precision {precision!r} is not one of {', '.join(PRECISIONS)}")
-        self.records: dict[str, WeightRecord] = {}
+        self._stored = WeightRecorder()
+        self.records = self._stored.records
         self._precision = precision
         self._unroll = unroll
         self._producer = producer
@@ -64,25 +65,11 @@ class OnnxWriter:
             self._constants[name] = numpy_helper.from_array(array, name)
         return self._by_content[key]
 
-    def _quantized(self, name: str, weight: np.ndarray) -> Quantized:
-        quantized = quantize_rows(weight)
-        self.records[name] = WeightRecord("int8 per row", relative_error(weight, quantized.dequantize()))
-        return quantized
-
-    def _half(self, name: str, weight: np.ndarray) -> np.ndarray:
-        half = weight.astype(np.float16)
-        self.records[name] = WeightRecord("fp16", relative_error(weight, half.astype(np.float32)))
-        return half
-
-    def _single(self, name: str, weight: np.ndarray) -> np.ndarray:
-        self.records[name] = WeightRecord("fp32", 0.0)
-        return weight
-
     def _weight(self, name: str, weight: np.ndarray) -> str:
         """A float weight (out, in) as (in, out): fp16, cast once at the top of the graph, or float32."""
         if self._precision != "fp16":
-            return self._constant(name, self._single(name, weight).T)
-        stored = self._constant(name, self._half(name, weight).T)
+            return self._constant(name, self._stored.fp32(name, weight).T)
+        stored = self._constant(name, self._stored.fp16(name, weight).T)
         cast = stored + ".float"
         if not any(node.output[0] == cast for node in self._main if node.op_type == "Cast"):
             self._main.append(helper.make_node("Cast", [stored], [cast], name=cast, to=TensorProto.FLOAT))
@@ -134,11 +121,13 @@ class OnnxWriter:
         """Rows of a table in this precision, chosen by `pick(node name, table name, shape)`."""
         weight = f"{name}.weight"
         if self._precision == "fp32":
-            return pick(name, self._constant(weight, self._single(weight, table)), shape)
+            return pick(name, self._constant(weight, self._stored.fp32(weight, table)), shape)
         if self._precision == "fp16":
-            rows = self._undeclared(pick(f"{name}.rows", self._constant(weight, self._half(weight, table)), shape))
+            rows = self._undeclared(
+                pick(f"{name}.rows", self._constant(weight, self._stored.fp16(weight, table)), shape)
+            )
             return self._op("Cast", name, [rows], shape, to=TensorProto.FLOAT)
-        quantized = self._quantized(weight, table)
+        quantized = self._stored.int8(weight, table)
         rows = self._undeclared(pick(f"{name}.rows", self._constant(f"{weight}.int8", quantized.values), shape))
         scale_name = self._constant(f"{weight}.scale", quantized.scale[:, None])
         scale = pick(f"{name}.scale", scale_name, (*shape[:-1], 1))
@@ -181,7 +170,7 @@ class OnnxWriter:
         shape = (*x.shape[:-1], len(layer.bias))
         bias = self._constant(f"{layer.name}.bias", layer.bias)
         if self._precision == "int8":
-            quantized = self._quantized(f"{layer.name}.weight", layer.weight)
+            quantized = self._stored.int8(f"{layer.name}.weight", layer.weight)
             values = self._constant(f"{layer.name}.weight.int8", quantized.values.T)  # (in, out)
             scale = self._constant(f"{layer.name}.weight.scale", quantized.scale)
             inputs = [x.name, values, scale, "", bias]  # no zero point: the weights are symmetric
@@ -190,7 +179,7 @@ class OnnxWriter:
 
     def small_linear(self, x: Tensor, layer: Linear) -> Tensor:
         name = f"{layer.name}.weight"
-        weight = self._constant(name, self._single(name, layer.weight).T)
+        weight = self._constant(name, self._stored.fp32(name, layer.weight).T)
         bias = self._constant(f"{layer.name}.bias", layer.bias)
         return self._matmul(x, layer.name, weight, bias, (*x.shape[:-1], len(layer.bias)))
 

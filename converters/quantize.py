@@ -43,3 +43,28 @@ def relative_error(weight: np.ndarray, approximation: np.ndarray) -> float:
     """‖w − ŵ‖ / ‖w‖ (Frobenius), 0 for an all-zero weight."""
     norm = float(np.linalg.norm(weight))
     return float(np.linalg.norm(weight - approximation)) / norm if norm else 0.0
+
+
+class WeightRecorder:
+    """Turns weights into what a file stores and notes how, under the name each has in the file: `records`."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, WeightRecord] = {}
+        self._quantized: dict[str, Quantized] = {}
+
+    def int8(self, name: str, weight: np.ndarray) -> Quantized:
+        """int8 per row, worked out once: an unrolled body asks again for every iteration."""
+        if name not in self._quantized:
+            quantized = quantize_rows(weight)
+            self._quantized[name] = quantized
+            self.records[name] = WeightRecord("int8 per row", relative_error(weight, quantized.dequantize()))
+        return self._quantized[name]
+
+    def fp16(self, name: str, weight: np.ndarray) -> np.ndarray:
+        half = weight.astype(np.float16)
+        self.records[name] = WeightRecord("fp16", relative_error(weight, half.astype(np.float32)))
+        return half
+
+    def fp32(self, name: str, weight: np.ndarray) -> np.ndarray:
+        self.records[name] = WeightRecord("fp32", 0.0)
+        return weight

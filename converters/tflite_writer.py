@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 
 from converters.graph import BATCH, LENGTH, PRECISIONS, Linear, Norm, Shape, Tensor
-from converters.quantize import Quantized, WeightRecord, quantize_rows, relative_error
+from converters.quantize import WeightRecorder
 from converters.tflite_metadata import BUFFER_NAME, INPUTS, model_metadata
 from converters.tflite_model import GraphBuilder, ModelBuilder
 from edge_albert.errors import EdgeAlbertError
@@ -67,8 +67,8 @@ class TfliteWriter:
     ) -> None:
         if precision not in PRECISIONS:
             raise EdgeAlbertError(f"precision {precision!r} is not one of {', '.join(PRECISIONS)}")
-        self.records: dict[str, WeightRecord] = {}
-        self._quantized_of: dict[str, Quantized] = {}
+        self._stored = WeightRecorder()
+        self.records = self._stored.records
         self._precision = precision
         self._unroll = unroll or compat
         self._compat = compat
@@ -101,29 +101,13 @@ class TfliteWriter:
         self._graph.operator(kind, numbers, [self._values[result.name]], **options)
         return result
 
-    def _quantized(self, name: str, weight: np.ndarray) -> Quantized:
-        if name not in self._quantized_of:  # an unrolled body asks again for every iteration
-            quantized = quantize_rows(weight)
-            self._quantized_of[name] = quantized
-            self.records[name] = WeightRecord("int8 per row", relative_error(weight, quantized.dequantize()))
-        return self._quantized_of[name]
-
-    def _half(self, name: str, weight: np.ndarray) -> np.ndarray:
-        half = weight.astype(np.float16)
-        self.records[name] = WeightRecord("fp16", relative_error(weight, half.astype(np.float32)))
-        return half
-
-    def _single(self, name: str, weight: np.ndarray) -> np.ndarray:
-        self.records[name] = WeightRecord("fp32", 0.0)
-        return weight
-
     def _weight(self, name: str, weight: np.ndarray) -> int:
         """A weight as float32: stored so, or stored as fp16 and dequantised once per sub-graph."""
         if self._precision != "fp16":
-            return self._graph.constant(name, self._single(name, weight))
+            return self._graph.constant(name, self._stored.fp32(name, weight))
         wide = f"{name}.float"
         if wide not in self._values:
-            stored = self._graph.constant(name, self._half(name, weight))
+            stored = self._graph.constant(name, self._stored.fp16(name, weight))
             self._values[wide] = self._graph.tensor(wide, weight.shape, "float32")
             self._graph.operator("DEQUANTIZE", [stored], [self._values[wide]], version=3)
         return self._values[wide]
@@ -152,12 +136,12 @@ class TfliteWriter:
         shape = (*ids.shape, table.shape[1])
         weight = f"{name}.weight"
         if self._precision == "fp16" and not self._compat:
-            stored = self._graph.constant(weight, self._half(weight, table))
+            stored = self._graph.constant(weight, self._stored.fp16(weight, table))
             rows = self._op("GATHER", f"{name}.rows", [stored, ids], shape, "float16", axis=0)
             return self._op("DEQUANTIZE", name, [rows], shape, version=3)
         if self._precision != "int8":
             return self._op("GATHER", name, [self._weight(weight, table), ids], shape, axis=0)
-        quantized = self._quantized(weight, table)
+        quantized = self._stored.int8(weight, table)
         values = self._graph.constant(f"{weight}.int8", quantized.values)
         scales = self._graph.constant(f"{weight}.scale", quantized.scale[:, None])
         rows = self._op("GATHER", f"{name}.rows", [values, ids], shape, "int8", version=2, axis=0)
@@ -197,7 +181,7 @@ class TfliteWriter:
         name = f"{layer.name}.weight"
         if self._precision != "int8":
             return self._fully_connected(layer.name, x, self._weight(name, layer.weight), layer.bias)
-        quantized = self._quantized(name, layer.weight)
+        quantized = self._stored.int8(name, layer.weight)
         if not self._compat:
             weight = self._graph.constant(f"{name}.int8", quantized.values, quantized.scale, bias=layer.bias)
             return self._fully_connected(layer.name, x, weight, layer.bias, version=12)
@@ -210,7 +194,7 @@ class TfliteWriter:
 
     def small_linear(self, x: Tensor, layer: Linear) -> Tensor:
         name = f"{layer.name}.weight"
-        weight = self._graph.constant(name, self._single(name, layer.weight))
+        weight = self._graph.constant(name, self._stored.fp32(name, layer.weight))
         return self._fully_connected(layer.name, x, weight, layer.bias)
 
     def _fully_connected(self, name: str, x: Tensor, weight: int, bias: np.ndarray, version: int = 5) -> Tensor:
