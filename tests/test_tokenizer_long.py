@@ -11,7 +11,7 @@ from tiny_spiece import tiny_corpus, train_tiny_spiece
 from tokenizer_lines import generated_lines, squad
 from tokenizer_references import score_of, slow_ids, slow_text
 
-from edge_albert import spiece
+from edge_albert.tokenization import spiece
 from edge_albert.tokenizer import Tokenizer, load_tokenizer
 
 
