@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+# The models here are tiny: a second thread only waits for the first, for long where other work shares the processors.
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
