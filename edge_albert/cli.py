@@ -36,8 +36,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     if command not in COMMANDS:
         print(f"edge-albert: error: no command {arguments[0]!r}: choose one of {', '.join(COMMANDS)}", file=sys.stderr)
         sys.exit(2)
-    module = importlib.import_module(f"edge_albert.{command}")
-    run_command(lambda _: module.main(arguments[1:]))
+    run_command(lambda _: importlib.import_module(f"edge_albert.{command}").main(arguments[1:]))
 
 
 def run_command(command: Callable[[list[str] | None], int]) -> NoReturn:
@@ -61,6 +60,15 @@ def run_command(command: Callable[[list[str] | None], int]) -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 0
     sys.exit(status)
+
+
+def leave_without(error: ModuleNotFoundError, module: str) -> NoReturn:
+    """For the imports at a command's top: one line and status 2 where it is run, the error where it is imported."""
+    remedy = _missing_package(error)
+    if module != "__main__" or remedy is None:
+        raise error
+    print(f"edge_albert: error: {remedy}", file=sys.stderr)
+    sys.exit(2)
 
 
 # package that is imported ► the extra that brings it

@@ -8,13 +8,17 @@ import shlex
 import sys
 from pathlib import Path
 
-from converters.convert import FORMATS
-from edge_albert.android import check_assets, copy_bundle_to_assets
-from edge_albert.cli import run_command
-from edge_albert.exporter import DEFAULT_MODEL, Request, export_bundle
-from edge_albert.reports.export_report import to_text
-from edge_albert.runtime.engine import installed
-from edge_albert.tasks import TASKS
+from edge_albert.cli import leave_without, run_command
+
+try:
+    from converters.convert import FORMATS
+    from edge_albert.android import check_assets, copy_bundle_to_assets
+    from edge_albert.exporter import DEFAULT_MODEL, Request, export_bundle
+    from edge_albert.reports.export_report import to_text
+    from edge_albert.runtime.engine import installed
+    from edge_albert.tasks import TASKS
+except ModuleNotFoundError as error:
+    leave_without(error, __name__)
 
 _EPILOG = """\
 examples:

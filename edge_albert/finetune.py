@@ -8,11 +8,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from edge_albert.cli import run_command
-from edge_albert.training.data import Columns, describe_bad
-from edge_albert.training.finetuning import DTYPES, LOG, Request, finetune
-from edge_albert.training.loop import Recipe
-from edge_albert.training.objectives import OBJECTIVES
+from edge_albert.cli import leave_without, run_command
+
+try:
+    from edge_albert.training.data import Columns, describe_bad
+    from edge_albert.training.finetuning import DTYPES, LOG, Request, finetune
+    from edge_albert.training.loop import Recipe
+    from edge_albert.training.objectives import OBJECTIVES
+except ModuleNotFoundError as error:
+    leave_without(error, __name__)
 
 _EPILOG = """\
 example, with GLUE's SST-2 (train.tsv and dev.tsv have the columns sentence and label):

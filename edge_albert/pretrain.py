@@ -7,14 +7,18 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from edge_albert.checkpoint import Checkpoint, read_checkpoint
-from edge_albert.cli import run_command
-from edge_albert.config import PRESETS, AlbertConfig, preset
-from edge_albert.errors import EdgeAlbertError
-from edge_albert.tokenizer import load_tokenizer
-from edge_albert.training.corpus import DatasetSource, Source
-from edge_albert.training.pretraining_recipe import OBJECTIVES, OPTIMIZERS, PretrainRecipe
-from edge_albert.training.shards import usable_cores
+from edge_albert.cli import leave_without, run_command
+
+try:
+    from edge_albert.checkpoint import Checkpoint, read_checkpoint
+    from edge_albert.config import PRESETS, AlbertConfig, preset
+    from edge_albert.errors import EdgeAlbertError
+    from edge_albert.tokenizer import load_tokenizer
+    from edge_albert.training.corpus import DatasetSource, Source
+    from edge_albert.training.pretraining_recipe import OBJECTIVES, OPTIMIZERS, PretrainRecipe
+    from edge_albert.training.shards import usable_cores
+except ModuleNotFoundError as error:
+    leave_without(error, __name__)
 
 _EPILOG = """\
 examples:

@@ -15,13 +15,17 @@ from pathlib import Path
 
 import sentencepiece
 
-from edge_albert.atomic import atomic_folder
-from edge_albert.cli import run_command
-from edge_albert.errors import EdgeAlbertError
-from edge_albert.progress import Progress
-from edge_albert.tokenization.text_rules import albert_table, clean_albert
-from edge_albert.tokenizer import load_tokenizer
-from edge_albert.training.corpus import Corpus
+from edge_albert.cli import leave_without, run_command
+
+try:
+    from edge_albert.atomic import atomic_folder
+    from edge_albert.errors import EdgeAlbertError
+    from edge_albert.progress import Progress
+    from edge_albert.tokenization.text_rules import albert_table, clean_albert
+    from edge_albert.tokenizer import load_tokenizer
+    from edge_albert.training.corpus import Corpus
+except ModuleNotFoundError as error:
+    leave_without(error, __name__)
 
 CONTROL_SYMBOLS = ("[CLS]", "[SEP]", "[MASK]")
 USER_DEFINED_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")

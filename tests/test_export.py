@@ -381,6 +381,33 @@ def test_console_script_is_the_same_code(checkpoint, tmp_path):
     assert open_bundle(tmp_path / "bundle")
 
 
+@pytest.mark.parametrize(
+    ("name", "package", "extra"),
+    [
+        ("export", "safetensors", "export"),
+        ("export", "onnx", "export"),
+        ("finetune", "torch", "train"),
+        ("pretrain", "torch", "train"),
+    ],
+)
+@pytest.mark.parametrize("script", [False, True])
+def test_a_missing_package_is_named_with_its_extra(tmp_path, name, package, extra, script):
+    run = (
+        f"from edge_albert.cli import main; main([{name!r}, *sys.argv[1:]])"
+        if script
+        else f"import runpy; runpy.run_module('edge_albert.{name}', run_name='__main__')"
+    )
+    arguments = {"export": ["--output", "out", "--format", "onnx"], "pretrain": ["--resume", "absent"]}.get(
+        name, ["--task", "text-classification", "--model", "tiny", "--train", "a", "--dev", "a", "--output", "out"]
+    )
+    code = f"import sys; sys.modules[{package!r}] = None\n{run}"
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    expected = f"the package {package} is not installed: pip install 'edge-albert[{extra}]'"
+    assert done.stderr.strip() == f"edge_albert: error: {expected}"
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_console_script_names_its_commands():
     done = command("fly", module="edge_albert.cli")
     assert done.returncode == 2
