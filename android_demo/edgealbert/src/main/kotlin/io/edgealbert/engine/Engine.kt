@@ -13,7 +13,7 @@ interface Engine : AutoCloseable {
     /** The file it runs. */
     val model: File
 
-    /** Package and version, as in "ONNX Runtime 1.26.0". */
+    /** Package and version, as in "ONNX Runtime 1.29.0". */
     val version: String
 
     /**
