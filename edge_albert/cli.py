@@ -20,6 +20,7 @@ COMMANDS = {
     "finetune": "train an ALBERT on labelled text",
     "pretrain": "train an ALBERT on raw text",
     "train_vocab": "train a SentencePiece vocabulary",
+    "report": "a bundle's report as one HTML page",
 }
 
 

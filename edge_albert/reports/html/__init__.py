@@ -1,0 +1,1 @@
+"""report.html: one self-contained page, plain HTML and CSS, no script and nothing fetched."""
