@@ -28,3 +28,10 @@ android_demo/scripts/lint.sh
 "$python" -m edge_albert.export --int8 --format tflite --tflite-compat --no-measure --output "$work/bundle" \
     --android "$work/assets"
 android_demo/scripts/apk.sh "$work/assets/bundle" "$work/edge_albert.apk"
+"$python" -m edge_albert.report "$work/bundle" --apk "$work/edge_albert.apk" --output "$work/report.html" --json >"$work/apk.json"
+"$python" - "$work/apk.json" <<'CHECK'
+import json, sys
+apk = json.load(open(sys.argv[1], encoding="utf-8"))["apk"]
+assert len(apk["models"]) == 1 and apk["models"][0]["stored"] and apk["models"][0]["is_the_bundles"], apk["models"]
+print(f"report   {apk['apk_bytes']} bytes of APK, {apk['models'][0]['bytes']} of them the model, once")
+CHECK
