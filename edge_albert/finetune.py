@@ -1,4 +1,4 @@
-"""Train an ALBERT on labelled text: `python -m edge_albert.finetune --task text-classification …`."""
+"""Train an ALBERT on labelled data: `python -m edge_albert.finetune --task text-classification …`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from edge_albert.cli import leave_without, run_command
 
 try:
     from edge_albert.training.data import Columns, describe_bad
+    from edge_albert.training.dataset_rows import DatasetSplit
+    from edge_albert.training.finetune_tasks import FINETUNE_TASKS
     from edge_albert.training.finetuning import DTYPES, LOG, Request, finetune
     from edge_albert.training.loop import Recipe
-    from edge_albert.training.objectives import OBJECTIVES
+    from edge_albert.training.rows import Source
 except ModuleNotFoundError as error:
     leave_without(error, __name__)
 
@@ -29,6 +31,12 @@ Other data:
   --train mails.csv --text-column body --label-column folder       CSV, or .jsonl with fields of these names
   --train sms.tsv --no-header --label-column 1 --text-column 2     a file without a header: columns by number
   --train rte.tsv --text-column premise --pair-column hypothesis   two texts; sentence1 and sentence2 are found
+  --dataset nyu-mll/glue:sst2 --train train --dev validation       splits of a data set of the Hugging Face hub
+Other tasks:
+  --task question-answering --train train-v2.0.json --dev dev-v2.0.json           SQuAD 1.1 or 2.0
+  --task multiple-choice --train RACE/train --dev RACE/dev                        or .jsonl: article, options, answer
+  --task token-classification --train train.conll --dev dev.conll                 or .jsonl: tokens, tags
+  --task sentence-embedding --train STS-B/train.tsv --dev STS-B/dev.tsv           pairs with a score
 A model from scratch: --model tiny --tokenizer spiece.model --lr 5e-4 --epochs 20
 
 The output folder is a Hugging Face checkpoint with its tokenizer and log.jsonl, and is written whole or not at all.
@@ -39,11 +47,11 @@ The same seed gives the same weights on the same machine. Exit status 2: bad inp
 def parser() -> argparse.ArgumentParser:
     out = argparse.ArgumentParser(
         prog="python -m edge_albert.finetune",
-        description="Train an ALBERT on labelled text: classification or regression of texts and pairs of texts.",
+        description="Train an ALBERT on labelled data: texts, pairs, questions, words, sentences to embed.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    out.add_argument("--task", required=True, choices=tuple(OBJECTIVES))
+    out.add_argument("--task", required=True, choices=tuple(FINETUNE_TASKS))
     out.add_argument(
         "--model",
         required=True,
@@ -59,23 +67,35 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--output", required=True, type=Path, metavar="DIR", help="folder to write")
     out.add_argument("--force", action="store_true", help="replace the output folder if it exists")
     out.add_argument("--json", action="store_true", help="print the figures as JSON on standard output")
-    _add_data(out.add_argument_group("data (.tsv, .csv, .jsonl)"))
+    out.add_argument("--tensorboard", metavar="NAME", help="also write TensorBoard's scalars to the folder NAME in DIR")
+    _add_data(out.add_argument_group("data (.tsv, .csv, .jsonl, .parquet; the task's own forms)"))
     _add_training(out.add_argument_group("training"))
     return out
 
 
 def _add_data(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--train", required=True, type=Path, metavar="FILE")
-    group.add_argument("--dev", required=True, type=Path, metavar="FILE", help="decides which epoch is kept")
-    group.add_argument("--test", type=Path, metavar="FILE", help="judged once, at the end")
-    group.add_argument("--text-column", metavar="NAME", help="default: sentence, text or sentence1")
+    group.add_argument("--train", metavar="FILE", help="file or folder; with --dataset a split (train)")
+    group.add_argument("--dev", metavar="FILE", help="decides which epoch is kept; with --dataset a split (validation)")
+    group.add_argument("--test", metavar="FILE", help="judged once, at the end; with --dataset a split")
+    group.add_argument(
+        "--dataset",
+        metavar="NAME[:CONFIG]",
+        help="a data set of the Hugging Face hub, a local folder of one, or a .json file of splits",
+    )
+    group.add_argument("--text-column", metavar="NAME", help="default: sentence, text or sentence1; tokens or words")
     group.add_argument("--pair-column", metavar="NAME", help="default: sentence2 beside sentence1, else none")
-    group.add_argument("--label-column", metavar="NAME", help="default: label or score")
+    group.add_argument("--label-column", metavar="NAME", help="default: label or score; tags or ner_tags")
     group.add_argument("--no-header", action="store_true", help="the first line is a row; columns are numbered from 1")
     group.add_argument(
-        "--bad-rows", choices=("refuse", "skip"), default="refuse", help="rows without text or label (refuse)"
+        "--bad-rows", choices=("refuse", "skip"), default="refuse", help="rows that cannot be used (refuse)"
     )
     group.add_argument("--max-length", type=_whole, metavar="N", help="tokens a text is cut to (what the model takes)")
+    group.add_argument(
+        "--stride",
+        type=_count,
+        metavar="N",
+        help="tokens two windows over a long context or sentence share (128, or a quarter of the length)",
+    )
 
 
 def _add_training(group: argparse._ArgumentGroup) -> None:
@@ -94,20 +114,29 @@ def _add_training(group: argparse._ArgumentGroup) -> None:
         metavar="N",
         help="epochs without a better dev set (%(default)s)",
     )
-    group.add_argument("--metric", metavar="NAME", help="to stop by: accuracy, f1, matthews; spearman, pearson")
-    group.add_argument("--seed", type=_seed, default=recipe.seed, help="(%(default)s)")
+    group.add_argument("--metric", metavar="NAME", help="to stop by: the task's usual one, or another that is shown")
+    group.add_argument(
+        "--dropout",
+        type=_share,
+        metavar="P",
+        help="of hidden states, attention and classifier (the checkpoint's; pre-trained ones often have 0)",
+    )
+    group.add_argument("--seed", type=_count, default=recipe.seed, help="(%(default)s)")
     group.add_argument("--dtype", choices=tuple(DTYPES), default="fp32", help="of the written weights (fp32)")
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command; returns the exit status."""
-    options = parser().parse_args(argv)
+    command = parser()
+    options = command.parse_args(argv)
+    if options.dataset is None and (options.train is None or options.dev is None):
+        command.error("--train and --dev are needed, or --dataset")
     request = Request(
         task=options.task,
         model=options.model,
-        train=options.train,
-        dev=options.dev,
-        test=options.test,
+        train=_source(options.dataset, options.train or "train"),
+        dev=_source(options.dataset, options.dev or "validation"),
+        test=_source(options.dataset, options.test) if options.test else None,
         output=options.output,
         tokenizer=options.tokenizer,
         columns=Columns(options.text_column, options.pair_column, options.label_column, header=not options.no_header),
@@ -123,14 +152,22 @@ def main(argv: list[str] | None = None) -> int:
         ),
         metric=options.metric,
         max_length=options.max_length,
+        stride=options.stride,
+        dropout=options.dropout,
         dtype=options.dtype,
         force=options.force,
+        tensorboard=options.tensorboard,
     )
     lines = sys.stderr if options.json else sys.stdout
     end = finetune(request, report=lambda record: print(_said(record), file=lines, flush=True))
     if options.json:
         print(json.dumps(end, ensure_ascii=False))
     return 0
+
+
+def _source(dataset: str | None, said: str) -> Source:
+    """A file or folder; with a data set, the name of a split of it."""
+    return Path(said) if dataset is None else DatasetSplit.parse(dataset, said)
 
 
 def _said(record: dict[str, Any]) -> str:
@@ -159,7 +196,7 @@ def _whole(text: str) -> int:
     return int(text)
 
 
-def _seed(text: str) -> int:
+def _count(text: str) -> int:
     if not text.isascii() or not text.isdigit():
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)

@@ -7,8 +7,9 @@ The order of epoch k depends on the seed and k alone, so that any epoch can be h
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -17,7 +18,36 @@ from torch import Tensor
 from edge_albert.tokenizer import Tokenizer
 from edge_albert.training.data import Example
 
+Inputs = dict[str, Tensor]
+
 POOL = 50  # batches sorted together: enough to leave a few per cent of padding, few enough to keep batches random
+
+
+class EncodedRows(Protocol):
+    """What the loop trains on: N rows of a task, tokenised, that know how to become a batch and what they stand for.
+
+    A row is what the model answers at once: a text, a question with its options, one window of a long text.
+    """
+
+    def __len__(self) -> int: ...
+
+    @property
+    def lines(self) -> np.ndarray:
+        """(N,) where each row stands in its source."""
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """(N,) tokens by which rows are put into batches."""
+
+    @property
+    def labels(self) -> Any:
+        """What is right, as the metrics want it; one entry per example of the data."""
+
+    def collate(self, rows: np.ndarray, device: torch.device) -> tuple[Inputs, Tensor]:
+        """The model's inputs, and what the loss compares its outputs with."""
+
+    def assemble(self, outputs: Sequence[np.ndarray]) -> Any:
+        """Every row's output, (…) each, as the metrics want it: one entry per example, in the order of `labels`."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +66,12 @@ class EncodedTexts:
     @property
     def lengths(self) -> np.ndarray:
         return np.array([len(ids) for ids in self.input_ids])
+
+    def collate(self, rows: np.ndarray, device: torch.device) -> tuple[Inputs, Tensor]:
+        return collate(self, rows, device)
+
+    def assemble(self, outputs: Sequence[np.ndarray]) -> np.ndarray:
+        return np.array(outputs)
 
 
 def encode_examples(
@@ -71,17 +107,32 @@ def sorted_batches(lengths: np.ndarray, batch_size: int) -> Iterator[np.ndarray]
     return (order[i : i + batch_size] for i in range(0, len(order), batch_size))
 
 
-def collate(texts: EncodedTexts, rows: np.ndarray, device: torch.device) -> tuple[dict[str, Tensor], Tensor]:
+def collate(texts: EncodedTexts, rows: np.ndarray, device: torch.device) -> tuple[Inputs, Tensor]:
     """The rows as a model's inputs, each (B, S) int64 with S the longest of them, and their labels (B,)."""
-    longest = max(len(texts.input_ids[row]) for row in rows)
-    input_ids = np.full((len(rows), longest), texts.pad_id, dtype=np.int64)  # (B, S)
-    token_type_ids = np.zeros_like(input_ids)
-    attention_mask = np.zeros_like(input_ids)
-    for i, row in enumerate(rows):
-        length = len(texts.input_ids[row])
-        input_ids[i, :length] = texts.input_ids[row]
-        token_type_ids[i, :length] = texts.token_type_ids[row]
-        attention_mask[i, :length] = 1
-    arrays = {"input_ids": input_ids, "attention_mask": attention_mask, "token_type_ids": token_type_ids}
-    inputs = {name: torch.from_numpy(array).to(device, non_blocking=True) for name, array in arrays.items()}
-    return inputs, torch.from_numpy(texts.labels[rows]).to(device, non_blocking=True)
+    inputs = padded(
+        [texts.input_ids[row] for row in rows], [texts.token_type_ids[row] for row in rows], texts.pad_id, device
+    )
+    return inputs, on_device(texts.labels[rows], device)
+
+
+def padded(
+    input_ids: Sequence[np.ndarray], token_type_ids: Sequence[np.ndarray], pad_id: int, device: torch.device
+) -> Inputs:
+    """B sequences of ids and their token types as input_ids, attention_mask and token_type_ids, (B, S) int64 each."""
+    return {
+        "input_ids": on_device(pad_arrays(input_ids, pad_id), device),
+        "attention_mask": on_device(pad_arrays([np.ones_like(ids) for ids in input_ids], 0), device),
+        "token_type_ids": on_device(pad_arrays(token_type_ids, 0), device),
+    }
+
+
+def pad_arrays(arrays: Sequence[np.ndarray], filler: int) -> np.ndarray:
+    """B arrays of whole numbers as one (B, S) int64, S the longest, `filler` behind each."""
+    out = np.full((len(arrays), max(map(len, arrays))), filler, dtype=np.int64)
+    for row, array in zip(out, arrays, strict=True):
+        row[: len(array)] = array
+    return out
+
+
+def on_device(array: np.ndarray, device: torch.device) -> Tensor:
+    return torch.from_numpy(array).to(device, non_blocking=True)

@@ -1,8 +1,9 @@
 """Fine-tuning from files to a folder: read rows, find labels, open model and tokenizer, train, judge, write.
 
-The output folder appears whole when the run has ended well, and not at all otherwise: a Hugging Face checkpoint with
-its tokenizer, and log.jsonl with a record for the start, every epoch and the end. The figures at the end are those of
-the weights as they were written, so of the rounded ones in fp16.
+What a task is stands in finetune_tasks.py; here is what all have in common. The output folder appears whole when the
+run has ended well, and not at all otherwise: a Hugging Face checkpoint with its tokenizer, log.jsonl with a record for
+the start, every epoch and the end, and TensorBoard's folder if asked for. The figures at the end are those of the
+weights as they were written, so of the rounded ones in fp16.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -25,54 +26,57 @@ from edge_albert.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from edge_albert.config import PRESETS, AlbertConfig, preset
 from edge_albert.errors import DataError, EdgeAlbertError, TokenizerError
 from edge_albert.model import AlbertForTask, build_model
+from edge_albert.runtime.session import STRIDE
 from edge_albert.tokenizer import Tokenizer, load_tokenizer
-from edge_albert.training.batches import EncodedTexts, encode_examples
-from edge_albert.training.data import (
-    Columns,
-    Example,
-    Examples,
-    any_label,
-    label_names,
-    number_fault,
-    read_examples,
-    refuse_unseen_labels,
-)
+from edge_albert.training.batches import EncodedRows
+from edge_albert.training.data import Columns, Examples, label_names, refuse_unseen_labels
 from edge_albert.training.device import make_deterministic, pick_device
+from edge_albert.training.finetune_tasks import FINETUNE_TASKS, FinetuneTask, Lengths
 from edge_albert.training.loop import Recipe, Trainer, evaluate
-from edge_albert.training.objectives import OBJECTIVES, Objective
+from edge_albert.training.objectives import Objective
+from edge_albert.training.rows import Source
+from edge_albert.training.tensorboard import scalar_writer
 from edge_albert.training.weights import arrays_of, load_arrays
 
 LOG = "log.jsonl"
 DTYPES = {"fp32": "float32", "fp16": "float16"}
-_HEAD = "classifier."
+_HEADS = ("classifier.", "qa_outputs.")
 
 Report = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to fine-tune. model: a folder, a hub name, or a preset's name for random weights (it then needs a
-    tokenizer).
+    """What to fine-tune. task: a key of FINETUNE_TASKS. model: a folder, a hub name, or a preset's name for random
+    weights (it then needs a tokenizer). train, dev, test: files, folders, or splits of a data set.
 
     tokenizer: a folder or a spiece.model / vocab.txt; by default the model's own. metric: the one to stop by; by
-    default the task's usual one. max_length: in tokens; by default what the model can take. dtype: of the written
-    weights.
+    default the task's usual one. max_length: in tokens; by default what the model can take. stride: tokens shared by
+    two windows over a long text; by default what the runtime takes. dropout: in place of the checkpoint's rates, those
+    of hidden states, attention and classifier. dtype: of the written weights. tensorboard: a folder in the output.
     """
 
     task: str
     model: str
-    train: Path
-    dev: Path
+    train: Source
+    dev: Source
     output: Path
-    test: Path | None = None
+    test: Source | None = None
     tokenizer: Path | None = None
     columns: Columns = field(default_factory=Columns)
     skip_bad: bool = False
     recipe: Recipe = field(default_factory=Recipe)
     metric: str | None = None
     max_length: int | None = None
+    stride: int | None = None
+    dropout: float | None = None
     dtype: str = "fp32"
     force: bool = False
+    tensorboard: str | None = None
+
+    @property
+    def kit(self) -> FinetuneTask:
+        return FINETUNE_TASKS[self.task]
 
 
 @dataclass(frozen=True)
@@ -91,93 +95,108 @@ def finetune(request: Request, report: Report = lambda record: None) -> dict[str
 
     Raises EdgeAlbertError (DataError, CheckpointError, …), and then leaves nothing behind.
     """
-    with atomic_folder(request.output, force=request.force) as folder, open(folder / LOG, "w", encoding="utf-8") as log:
+    _refuse_unheeded(request)
+    with (
+        atomic_folder(request.output, force=request.force) as folder,
+        open(folder / LOG, "w", encoding="utf-8") as log,
+        scalar_writer(folder, request.tensorboard) as write_scalars,
+    ):
 
         def note(record: dict[str, Any]) -> None:
             log.write(json.dumps(record, ensure_ascii=False) + "\n")
             log.flush()
+            write_scalars(record)
             report(record)
 
         parts = _read_parts(request)
         device = pick_device()
         make_deterministic(request.recipe.seed, device)
-        with _opened(request, parts["train"].rows) as start:
-            objective = OBJECTIVES[request.task](start.config.num_labels)
+        with _opened(request, _labels(request, parts["train"])) as start:
+            objective = request.kit.objective(start.config.num_labels)
             metric = objective.metric_name(request.metric)
             texts = _encode(request, start, parts)
             start.model.to(device)
             note(_start_record(request, start, parts, metric, device))
             trainer = Trainer(start.model, objective, request.recipe, texts["train"])
             best = trainer.fit(texts["dev"], metric, note)
-            end = _judge(request, start.model, objective, texts)
-            end |= {"best_epoch": best.epoch, "metric": metric, "labels": list(start.config.labels)}
-            _write(request, start, folder)
+            end, config = _judge(request, start, objective, texts)
+            end |= {"best_epoch": best.epoch, "metric": metric, "labels": list(config.labels)}
+            _write(request, start, config, folder)
         note(end)
     return end
+
+
+def _refuse_unheeded(request: Request) -> None:
+    """Raise EdgeAlbertError for an option that would change nothing."""
+    columns = request.columns
+    given = {
+        "text-column": columns.text,
+        "pair-column": columns.pair,
+        "label-column": columns.label,
+        "no-header": not columns.header,
+        "stride": request.stride is not None,
+    }
+    for name, is_given in given.items():
+        if is_given and name not in request.kit.options:
+            raise EdgeAlbertError(f"--{name} means nothing to {request.task}: leave it out")
 
 
 # -- the rows ----------------------------------------------------------------------------------------------------------
 
 
-def _read_parts(request: Request) -> dict[str, Examples]:
+def _read_parts(request: Request) -> dict[str, Examples[Any]]:
     """The rows of train, dev and, if asked for, test, every label known. Raises DataError."""
-    paths = {"train": request.train, "dev": request.dev, "test": request.test}
-    check = number_fault if _is_regression(request) else any_label
+    sources = {"train": request.train, "dev": request.dev, "test": request.test}
     parts = {
-        name: read_examples(path, request.columns, check, skip_bad=request.skip_bad)
-        for name, path in paths.items()
-        if path is not None
+        name: request.kit.read(source, request.columns, request.skip_bad)
+        for name, source in sources.items()
+        if source is not None
     }
-    if not _is_regression(request):
-        labels = label_names(parts["train"].rows)
+    labels = _labels(request, parts["train"])
+    if request.kit.labels_of is not None and labels is not None:
         if len(labels) < 2:
             raise DataError(f"{request.train}: every row has the label {labels[0]!r}: a classifier needs two or more")
-        for name in parts:
-            refuse_unseen_labels(parts[name], labels)
+        for part in parts.values():
+            refuse_unseen_labels(part, labels, request.kit.labels_of)
     return parts
 
 
-def _is_regression(request: Request) -> bool:
-    return request.task == "text-regression"
+def _labels(request: Request, train: Examples[Any]) -> list[str] | None:
+    """The names of the model's outputs: those of the training rows, or numbered ones; None for a task without head."""
+    if request.kit.labels_of is not None:
+        return label_names(train.rows, request.kit.labels_of)
+    return None if request.kit.outputs is None else [f"LABEL_{i}" for i in range(request.kit.outputs)]
 
 
-def _encode(request: Request, start: _Start, parts: Mapping[str, Examples]) -> dict[str, EncodedTexts]:
+def _encode(request: Request, start: _Start, parts: Mapping[str, Examples[Any]]) -> dict[str, EncodedRows]:
     longest = start.config.max_position_embeddings
     max_length = request.max_length or min(longest, start.tokenizer.model_max_length or longest)
     if max_length > longest:
         raise EdgeAlbertError(f"--max-length {max_length}: the model takes at most {longest} tokens")
+    lengths = Lengths(max_length, min(STRIDE, max_length // 4) if request.stride is None else request.stride)
     return {
-        name: encode_examples(start.tokenizer, part.rows, _targets(part.rows, start.config, request), max_length)
+        name: request.kit.encode(start.tokenizer, part.rows, start.config.labels, lengths)
         for name, part in parts.items()
     }
-
-
-def _targets(rows: list[Example], config: AlbertConfig, request: Request) -> np.ndarray:
-    """What the loss compares with: (N,) float32 for a regression, else int64 label numbers."""
-    if _is_regression(request):
-        return np.array([float(row.label) for row in rows], dtype=np.float32)
-    numbers = {label: i for i, label in enumerate(config.labels)}
-    return np.array([numbers[row.label] for row in rows], dtype=np.int64)
 
 
 # -- the model ---------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def _opened(request: Request, train: list[Example]) -> Iterator[_Start]:
+def _opened(request: Request, labels: Sequence[str] | None) -> Iterator[_Start]:
     """The model with its tokenizer; a tokenizer given as a bare file has a temporary folder while this lasts."""
-    labels = ["LABEL_0"] if _is_regression(request) else label_names(train)
     with tempfile.TemporaryDirectory(prefix="edge-albert-") as scratch:
         folder = None if request.tokenizer is None else _tokenizer_folder(request.tokenizer, Path(scratch))
         if request.model in PRESETS and not Path(request.model).is_dir():
             if folder is None:
                 raise TokenizerError(f"the preset {request.model} has no tokenizer: name one with --tokenizer")
             tokenizer = load_tokenizer(folder)
-            config = replace(preset(request.model).with_labels(labels), vocab_size=tokenizer.vocab_size)
+            config = replace(_with_labels(preset(request.model), labels), vocab_size=tokenizer.vocab_size)
             tensors: dict[str, np.ndarray] = {}
         else:
             checkpoint = read_checkpoint(request.model)
-            config, tensors = _with_head(checkpoint, request.task, labels)
+            config, tensors = _with_head(checkpoint, request, labels)
             folder = folder or checkpoint.folder
             tokenizer = load_tokenizer(folder)
         if tokenizer.vocab_size != config.vocab_size:
@@ -185,18 +204,32 @@ def _opened(request: Request, train: list[Example]) -> Iterator[_Start]:
                 f"{tokenizer.path}: has {tokenizer.vocab_size} entries, the model's vocab_size is {config.vocab_size}: "
                 "they belong to different models"
             )
+        config = _with_dropout(config, request.dropout)
         model = build_model(config, request.task)
         yield _Start(config, model, load_arrays(model, tensors), tokenizer, folder)
 
 
-def _with_head(checkpoint: Checkpoint, task: str, labels: list[str]) -> tuple[AlbertConfig, dict[str, np.ndarray]]:
+def _with_head(
+    checkpoint: Checkpoint, request: Request, labels: Sequence[str] | None
+) -> tuple[AlbertConfig, dict[str, np.ndarray]]:
     """Config and tensors to start from: with the checkpoint's own head, its labels in their order, if that was trained
     for this task and these labels; else with the new labels and no head."""
     config = checkpoint.config
-    if checkpoint.task == task and (task == "text-regression" or set(config.labels) == set(labels)):
+    same_labels = request.kit.labels_of is None or set(config.labels) == set(labels or ())
+    if checkpoint.task == request.task and same_labels:
         return config, checkpoint.tensors
-    bare = {name: tensor for name, tensor in checkpoint.tensors.items() if not name.startswith(_HEAD)}
-    return config.with_labels(labels), bare
+    bare = {name: tensor for name, tensor in checkpoint.tensors.items() if not name.startswith(_HEADS)}
+    return _with_labels(config, labels), bare
+
+
+def _with_labels(config: AlbertConfig, labels: Sequence[str] | None) -> AlbertConfig:
+    return config if labels is None else config.with_labels(list(labels))
+
+
+def _with_dropout(config: AlbertConfig, rate: float | None) -> AlbertConfig:
+    if rate is None:
+        return config
+    return replace(config, hidden_dropout_prob=rate, attention_probs_dropout_prob=rate, classifier_dropout_prob=rate)
 
 
 def _tokenizer_folder(given: Path, scratch: Path) -> Path:
@@ -213,25 +246,29 @@ def _tokenizer_folder(given: Path, scratch: Path) -> Path:
 
 
 def _judge(
-    request: Request, model: AlbertForTask, objective: Objective, texts: Mapping[str, EncodedTexts]
-) -> dict[str, Any]:
-    """Every figure of dev and test for the weights as they will be read back."""
+    request: Request, start: _Start, objective: Objective, texts: Mapping[str, EncodedRows]
+) -> tuple[dict[str, Any], AlbertConfig]:
+    """Every figure of dev and test for the weights as they will be read back, and the config to write with them."""
     if request.dtype == "fp16":
         with torch.no_grad():
-            for parameter in model.parameters():
+            for parameter in start.model.parameters():
                 parameter.copy_(parameter.half())
-    judged = [name for name in texts if name != "train"]
-    figures = {name: evaluate(model, texts[name], objective, request.recipe.batch_size) for name in judged}
-    return {"event": "end", "output": str(request.output), "task": request.task, "dtype": request.dtype, **figures}
+    config = replace(start.config, problem_type=request.kit.problem_type)
+    end: dict[str, Any] = {"event": "end", "output": str(request.output), "task": request.task, "dtype": request.dtype}
+    end["dev"] = dev = evaluate(start.model, texts["dev"], objective, request.recipe.batch_size)
+    if request.kit.settle is not None:
+        objective, config = request.kit.settle(config, dev)
+    if "test" in texts:
+        end["test"] = evaluate(start.model, texts["test"], objective, request.recipe.batch_size)
+    return end, config
 
 
-def _write(request: Request, start: _Start, folder: Path) -> None:
+def _write(request: Request, start: _Start, config: AlbertConfig, folder: Path) -> None:
     """The checkpoint beside the log; write_checkpoint wants a folder of its own."""
-    written = folder / "checkpoint"
-    problem = None if _is_regression(request) else "single_label_classification"
+    written = Path(tempfile.mkdtemp(dir=folder))
     write_checkpoint(
         written,
-        replace(start.config, problem_type=problem),
+        config,
         arrays_of(start.model),
         task=request.task,
         tokenizer_folder=start.tokenizer_folder,
@@ -243,7 +280,7 @@ def _write(request: Request, start: _Start, folder: Path) -> None:
 
 
 def _start_record(
-    request: Request, start: _Start, parts: Mapping[str, Examples], metric: str, device: torch.device
+    request: Request, start: _Start, parts: Mapping[str, Examples[Any]], metric: str, device: torch.device
 ) -> dict[str, Any]:
     return {
         "event": "start",
@@ -255,6 +292,7 @@ def _start_record(
         "device": str(device),
         "metric": metric,
         "recipe": asdict(request.recipe),
+        "dropout": start.config.hidden_dropout_prob,
         "labels": list(start.config.labels),
         "rows": {name: len(part.rows) for name, part in parts.items()},
         "bad_rows": {name: len(part.bad) for name, part in parts.items()},

@@ -20,12 +20,11 @@ from torch.optim.lr_scheduler import LambdaLR
 from edge_albert.errors import EdgeAlbertError
 from edge_albert.model import AlbertForTask
 from edge_albert.progress import Progress
-from edge_albert.training.batches import EncodedTexts, collate, epoch_batches, sorted_batches
+from edge_albert.training.batches import EncodedRows, epoch_batches, sorted_batches
 from edge_albert.training.device import autocast
-from edge_albert.training.objectives import Objective
+from edge_albert.training.objectives import Figures, Objective
 from edge_albert.training.optim import adamw, linear_schedule
 
-Figures = dict[str, float]
 _NAMED = 8  # rows of a batch named when its loss is not finite
 
 
@@ -62,14 +61,14 @@ class Best:
 class Trainer:
     """One run: the model where it lies, its optimizer and learning rate, and the rows it learns from."""
 
-    def __init__(self, model: AlbertForTask, objective: Objective, recipe: Recipe, train: EncodedTexts) -> None:
+    def __init__(self, model: AlbertForTask, objective: Objective, recipe: Recipe, train: EncodedRows) -> None:
         self.model, self.objective, self.recipe, self.train = model, objective, recipe, train
         self.device = next(model.parameters()).device
         self.optimizer = adamw(model, recipe.learning_rate, recipe.weight_decay)
         steps = recipe.epochs * math.ceil(len(train) / recipe.batch_size)
         self.schedule = linear_schedule(self.optimizer, steps, recipe.warmup)
 
-    def fit(self, dev: EncodedTexts, metric: str, report: Callable[[dict[str, Any]], None]) -> Best:
+    def fit(self, dev: EncodedRows, metric: str, report: Callable[[dict[str, Any]], None]) -> Best:
         """Train, stop early, and leave the model with its best weights, in evaluation mode.
 
         metric: one of the objective's, looked at after every epoch. report: gets one JSON-able record per epoch.
@@ -81,6 +80,8 @@ class Trainer:
             started = time.monotonic()
             loss = self.train_epoch(epoch)
             figures = evaluate(self.model, dev, self.objective, self.recipe.batch_size)
+            if not math.isfinite(figures["loss"]):
+                raise EdgeAlbertError(f"the dev loss is {figures['loss']} after epoch {epoch}: try a lower --lr")
             best.offer(epoch, metric, figures, self.model)
             record = {"event": "epoch", "epoch": epoch, "step": self.schedule.last_epoch, "train_loss": loss}
             rate, seconds = self.schedule.get_last_lr()[0], time.monotonic() - started
@@ -105,9 +106,9 @@ class Trainer:
 
     def step(self, rows: np.ndarray) -> float:
         """One update from these rows; their mean loss, which must be finite."""
-        inputs, labels = collate(self.train, rows, self.device)
+        inputs, labels = self.train.collate(rows, self.device)
         with autocast(self.device):
-            logits = self.model(**inputs)
+            logits = self.objective.forward(self.model, inputs)
         loss = self.objective.loss(logits.float(), labels)
         value = loss.item()
         if not math.isfinite(value):
@@ -121,26 +122,28 @@ class Trainer:
 
 
 @torch.no_grad()
-def evaluate(model: AlbertForTask, texts: EncodedTexts, objective: Objective, batch_size: int) -> Figures:
+def evaluate(model: AlbertForTask, texts: EncodedRows, objective: Objective, batch_size: int) -> Figures:
     """The mean loss per row and every metric, in evaluation mode."""
     device = next(model.parameters()).device
-    predicted = np.zeros_like(texts.labels)
+    outputs: dict[int, np.ndarray] = {}
     total = 0.0
     model.eval()
     for rows in sorted_batches(texts.lengths, batch_size):
-        inputs, labels = collate(texts, rows, device)
+        inputs, labels = texts.collate(rows, device)
         with autocast(device):
-            logits = model(**inputs)
+            logits = objective.forward(model, inputs)
         logits = logits.float()
         total += objective.loss(logits, labels).item() * len(rows)
-        predicted[rows] = objective.predict(logits).cpu().numpy()
+        outputs |= zip(rows.tolist(), objective.predict(logits).cpu().numpy(), strict=True)
+    predicted = texts.assemble([outputs[row] for row in range(len(texts))])
     return {"loss": total / len(texts), **objective.judge(texts.labels, predicted)}
 
 
 def _not_finite(value: float, schedule: LambdaLR, lines: np.ndarray) -> EdgeAlbertError:
-    shown = ", ".join(str(line) for line in sorted(lines)[:_NAMED]) + (", …" if len(lines) > _NAMED else "")
+    named = sorted(set(lines.tolist()))  # windows of one text share its line
+    shown = ", ".join(map(str, named[:_NAMED])) + (", …" if len(named) > _NAMED else "")
     return EdgeAlbertError(
         f"the training loss is {value} at step {schedule.last_epoch + 1}, learning rate "
-        f"{schedule.get_last_lr()[0]:.3g}, lines {shown} of the training file: nothing was written; "
+        f"{schedule.get_last_lr()[0]:.3g}, lines {shown} of the training data: nothing was written; "
         "try a lower --lr or a longer --warmup"
     )
