@@ -1,0 +1,1 @@
+"""The steps of benchmarks/real_results.py, one file each."""

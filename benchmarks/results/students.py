@@ -1,0 +1,115 @@
+"""Students: what each begins with, and the command that trains it. Whatever is there already is left alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from edge_albert.atomic import write_file_atomic
+from edge_albert.checkpoint import read_checkpoint, write_checkpoint
+from edge_albert.model import build_model
+from edge_albert.tokenizer import load_tokenizer
+from edge_albert.training.data import Columns, any_label, read_examples
+from edge_albert.training.device import make_deterministic, pick_device
+from edge_albert.training.distillation_data import make_lesson, read_unlabelled
+from edge_albert.training.shrink import shrink_embedding
+from edge_albert.training.teacher import find_teacher
+from edge_albert.training.teacher_cache import Wanted, cached_answers
+from edge_albert.training.weights import arrays_of
+from results.plan import EMBEDDING_SIZES, TASKS, Plan, Student, run
+
+LENGTH = 128
+_COUNTED = 50_000  # sentences whose words are counted, to shrink the embedding for
+FINE_TUNING = ("--batch-size", 32, "--warmup", 0.1, "--patience", 3, "--max-length", LENGTH, "--dropout", 0.1)
+RATES = {"scratch": 5e-4, "pretrained": 3e-4, "distilled": 2e-4}  # peak learning rate of fine-tuning
+EMBEDDING = ("--epochs", 2, "--batch-size", 64, "--lr", 5e-4, "--warmup", 0.05, "--patience", 1000, "--max-length", 64)
+DISTILLING = ("--soft", 1, "--hard", 0.5, "--temperature", 2, "--batch-size", 64, "--lr", 5e-4, "--max-length", LENGTH)
+LOOKS = 500  # steps between two looks, each a checkpoint
+
+
+def answer(plan: Plan) -> None:
+    """Let every teacher answer everything it will be asked, into the cache."""
+    for name in plan.tasks:
+        task = TASKS[name]
+        teacher = find_teacher(str(plan.teacher(task)), task.kind)
+        embeds = task.kind == "sentence-embedding"
+        files = [plan.unlabelled, _own_sentences(plan)] if embeds else [plan.task_unlabelled]
+        labelled = [] if embeds else read_examples(plan.file(name, "train"), Columns(), any_label, skip_bad=False).rows
+        lesson = make_lesson(labelled, np.zeros(len(labelled), dtype=np.int64), read_unlabelled(files))
+        cached_answers(plan.cache, teacher, lesson.texts, Wanted(not embeds, "mean" if embeds else None))
+        print(f"{name}: {len(lesson.rows)} answers", flush=True)
+
+
+def make_bases(plan: Plan) -> None:
+    """What students begin with: random weights, the pre-trained ones, and those taught the encoder's vectors."""
+    for size in plan.sizes:
+        if not plan.base(size, "pretrained").exists():
+            _pretrained(plan, size)
+        if not plan.base(size, "scratch").exists():
+            _scratch(plan, size)
+        if "distilled" in plan.kinds and not plan.base(size, "distilled").exists():
+            run(
+                "distill", "--task", "sentence-embedding", "--teacher", plan.encoder,
+                "--student", plan.base(size, "pretrained"), "--unlabelled", plan.unlabelled, _own_sentences(plan),
+                "--dev", plan.file("stsb", "dev"), "--teacher-cache", plan.cache, "--evaluate-every", LOOKS, *EMBEDDING,
+                "--checkpoints", plan.work / "checkpoints" / f"base-{size}", "--output", plan.base(size, "distilled"),
+            )  # fmt: skip
+
+
+def _own_sentences(plan: Plan) -> Path:
+    """The sentences of STS-B's training rows, without their scores."""
+    path = plan.work / "data" / "stsb-sentences.txt"
+    if not path.exists():
+        rows = read_examples(plan.file("stsb", "train"), Columns(), any_label, skip_bad=False, needs_pair=True).rows
+        texts = dict.fromkeys(text for row in rows for text in (row.text, row.pair or ""))
+        write_file_atomic(path, "".join(f"{text}\n" for text in texts))
+    return path
+
+
+def _pretrained(plan: Plan, size: str) -> None:
+    checkpoint = read_checkpoint(plan.pretrained)
+    tensors, config = checkpoint.tensors, checkpoint.config
+    shrunk = EMBEDDING_SIZES[size]
+    if shrunk is not None and shrunk < config.embedding_size:
+        tokenizer = load_tokenizer(checkpoint.folder)
+        lines = plan.unlabelled.read_text(encoding="utf-8").splitlines()[:_COUNTED]
+        ids = np.concatenate([tokenizer.ids(line) for line in lines])
+        tensors, config = shrink_embedding(tensors, config, shrunk, np.bincount(ids, minlength=config.vocab_size) + 1)
+    kept = {name: tensor for name, tensor in tensors.items() if name.startswith("albert.")}
+    write_checkpoint(plan.base(size, "pretrained"), config, kept, tokenizer_folder=checkpoint.folder)
+
+
+def _scratch(plan: Plan, size: str) -> None:
+    """Random weights of the pre-trained one's shape."""
+    like = read_checkpoint(plan.base(size, "pretrained"))
+    make_deterministic(1, pick_device())
+    model = build_model(replace(like.config, id2label={0: "LABEL_0"}))
+    write_checkpoint(plan.base(size, "scratch"), like.config, arrays_of(model), tokenizer_folder=like.folder)
+
+
+def train(plan: Plan) -> None:
+    """Train every student of the plan that is not there yet."""
+    for student in plan.students():
+        if not plan.student(student).exists():
+            _train(plan, student)
+
+
+def _train(plan: Plan, student: Student) -> None:
+    task = student.task
+    files: list[object] = ["--train", plan.file(task.name, "train")]
+    for part in plan.parts(task.name):
+        files += [f"--{part}", plan.file(task.name, part)]
+    common = [
+        "--task", task.kind, *files, "--metric", task.metric, "--seed", student.seed, "--output", plan.student(student),
+    ]  # fmt: skip
+    base = plan.base(student.size, student.kind)
+    if student.kind == "distilled" and task.distilled:
+        run(
+            "distill", *common, "--teacher", plan.teacher(task), "--student", base, "--epochs", task.distilled,
+            "--unlabelled", plan.task_unlabelled, "--teacher-cache", plan.cache, "--evaluate-every", LOOKS, *DISTILLING,
+            "--patience", 1000, "--checkpoints", plan.work / "checkpoints" / student.name,
+        )  # fmt: skip
+        return
+    run("finetune", *common, "--model", base, "--epochs", task.epochs, "--lr", RATES[student.kind], *FINE_TUNING)

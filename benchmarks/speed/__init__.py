@@ -1,0 +1,1 @@
+"""The two sides of benchmarks/train_speed.py."""
