@@ -7,7 +7,7 @@ the same start and end), or for a sentence embedding and a regression no label a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 
@@ -56,11 +56,9 @@ def agreement_examples(config: AlbertConfig, task: Task, tokenizer: Tokenizer, t
 
     Question answering and multiple choice get pairs; elsewhere every fourth input is one.
     """
-    always = task.name in ("question-answering", "multiple-choice")
     out: list[Example] = []
     spent = 0.0
-    for index, text in enumerate(texts):
-        pair = texts[(index + 1) % len(texts)] if always or index % 4 == 3 else None
+    for text, pair in as_inputs(texts, task):
         encoding = tokenizer.encode(text, pair, max_length=config.max_position_embeddings)
         spent += count_macs(config, len(encoding.input_ids))
         if len(out) >= 8 and spent > _BUDGET:
@@ -69,23 +67,37 @@ def agreement_examples(config: AlbertConfig, task: Task, tokenizer: Tokenizer, t
     return out
 
 
+def as_inputs(texts: Sequence[str], task: Task) -> list[tuple[str, str | None]]:
+    """Plain texts as (text, pair) of a task: each with the next one where it reads two, else every fourth."""
+    always = task.name in ("question-answering", "multiple-choice")
+    return [
+        (text, texts[(index + 1) % len(texts)] if always or index % 4 == 3 else None)
+        for index, text in enumerate(texts)
+    ]
+
+
 def run_reference(model: Model, encodings: Sequence[Encoding], pad_id: int, per_token: bool) -> Rows:
     """Outputs of the float model in the order of `encodings`, in batches of similar length, padding cut off again."""
     outputs: list[np.ndarray] = [np.empty(0)] * len(encodings)
-    order = sorted(range(len(encodings)), key=lambda i: len(encodings[i].input_ids))
-    for start in range(0, len(order), _BATCH):
-        batch = order[start : start + _BATCH]
-        feeds = make_feeds([encodings[i] for i in batch], pad_id)
+    for batch, feeds in batches(encodings, pad_id):
         for index, row in zip(batch, model(**feeds), strict=True):
             outputs[index] = row[: len(encodings[index].input_ids)] if per_token else row
     return outputs
+
+
+def batches(encodings: Sequence[Encoding], pad_id: int) -> Iterator[tuple[list[int], dict[str, np.ndarray]]]:
+    """(indices into `encodings`, the model's inputs) by batches of similar length, the shortest first."""
+    order = sorted(range(len(encodings)), key=lambda i: len(encodings[i].input_ids))
+    for start in range(0, len(order), _BATCH):
+        batch = order[start : start + _BATCH]
+        yield batch, make_feeds([encodings[i] for i in batch], pad_id)
 
 
 def compare(reference: Rows, exported: Rows, task: Task) -> Agreement:
     """Compare outputs text by text. Both hold (num_labels,), (H,) or (S, num_labels) arrays in the same order."""
     differences = [float(np.abs(a - b).max()) for a, b in zip(reference, exported, strict=True)]
     cosines = [_cosine(a.ravel(), b.ravel()) for a, b in zip(reference, exported, strict=True)]
-    same = [_same(a, b, task) for a, b in zip(reference, exported, strict=True)]
+    same = [same_label(a, b, task) for a, b in zip(reference, exported, strict=True)]
     labelled = [share for share in same if share is not None]
     return Agreement(
         texts=len(reference),
@@ -101,7 +113,8 @@ def _cosine(a: np.ndarray, b: np.ndarray) -> float:
     return float(a @ b) / norm if norm else float(not (a.any() or b.any()))
 
 
-def _same(a: np.ndarray, b: np.ndarray, task: Task) -> float | None:
+def same_label(a: np.ndarray, b: np.ndarray, task: Task) -> float | None:
+    """The share of labels on which two outputs of one text agree, in [0, 1]; None for tasks without labels."""
     if task.name == "question-answering":  # (S, 2): the likeliest start and end
         return float(np.mean(a.argmax(axis=0) == b.argmax(axis=0)))
     if task.head is None or a.shape[-1] == 1:

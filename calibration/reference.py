@@ -6,33 +6,63 @@ reference. No PyTorch: the export path does without it. tests/test_reference.py 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from edge_albert.config import AlbertConfig
+from edge_albert.sites import input_site, output_site, short_name
 from edge_albert.tasks import Task
 
 Tensors = Mapping[str, np.ndarray]
+Observe = Callable[[str, int, np.ndarray], None]
 
 
 class ReferenceModel:
-    """The float model of one task. tensors: {canonical name: array}, as read_checkpoint gives them."""
+    """The float model of one task. tensors: {canonical name: array}, as read_checkpoint gives them.
 
-    def __init__(self, config: AlbertConfig, tensors: Tensors, task: Task) -> None:
+    observe: called with (site, iteration, rows) for every activation site of edge_albert/sites.py as it is computed.
+    iteration: 0 to num_hidden_layers - 1, -1 outside the loop. rows: (tokens, width) float32, those of padding left
+    out; (B, width) at the pooler. To be read, or copied, at once.
+    """
+
+    def __init__(self, config: AlbertConfig, tensors: Tensors, task: Task, *, observe: Observe | None = None) -> None:
         self.config = config
         self.task = task
+        self._observe = observe
+        self._iteration = -1
+        self._real = np.zeros(0, bool)  # (B, S): which tokens are no padding, while observing
         self._tensors = {name: np.asarray(array, dtype=np.float32) for name, array in tensors.items()}
 
     def __call__(self, input_ids: np.ndarray, attention_mask: np.ndarray, token_type_ids: np.ndarray) -> np.ndarray:
         """Three (B, S) arrays of whole numbers ► the task's output, shaped as in edge_albert/tasks.py."""
-        x = self._embed(input_ids, token_type_ids)
+        x = self.embed(input_ids, attention_mask, token_type_ids)
+        for iteration in range(self.config.num_hidden_layers):
+            x = self.iterate(x, attention_mask, iteration)
+        return self.head(x, attention_mask)
+
+    def embed(self, input_ids: np.ndarray, attention_mask: np.ndarray, token_type_ids: np.ndarray) -> np.ndarray:
+        """What the first iteration gets, (B, S, H)."""
+        self._iteration, self._real = -1, attention_mask > 0
+        return self._embed(input_ids, token_type_ids)
+
+    def iterate(self, x: np.ndarray, attention_mask: np.ndarray, iteration: int) -> np.ndarray:
+        """Iteration number `iteration`, from 0: (B, S, H) ► (B, S, H)."""
+        self._iteration, self._real = iteration, attention_mask > 0
         bias = np.where(attention_mask[:, None, None, :] > 0, 0.0, -1e9).astype(np.float32)  # (B, 1, 1, S)
-        for layer in range(self.config.num_hidden_layers):
-            for inner in range(self.config.inner_group_num):
-                prefix = f"albert.encoder.albert_layer_groups.{self.config.group_of(layer)}.albert_layers.{inner}."
-                x = self._layer(prefix, x, bias)
+        for inner in range(self.config.inner_group_num):
+            prefix = f"albert.encoder.albert_layer_groups.{self.config.group_of(iteration)}.albert_layers.{inner}."
+            x = self._layer(prefix, x, bias)
+        return x
+
+    def head(self, x: np.ndarray, attention_mask: np.ndarray) -> np.ndarray:
+        """The task's output for what the last iteration has left, (B, S, H)."""
+        self._iteration, self._real = -1, attention_mask > 0
         return self._head(x, attention_mask)
+
+    def with_weight(self, name: str, weight: np.ndarray) -> ReferenceModel:
+        """The same model, without an observer, but for the tensor of this canonical name."""
+        return ReferenceModel(self.config, {**self._tensors, name: weight}, self.task)
 
     def _embed(self, ids: np.ndarray, types: np.ndarray) -> np.ndarray:
         table = "albert.embeddings.{}_embeddings.weight".format
@@ -54,13 +84,23 @@ class ReferenceModel:
             return (mean / np.linalg.norm(mean, axis=-1, keepdims=True)).astype(np.float32)
         if self.task.pooled:
             x = np.tanh(self._linear("albert.pooler", x[:, 0]))
-        return self._linear(self.task.head, x)
+        return self._product(self.task.head, x)
 
     def _heads(self, x: np.ndarray) -> np.ndarray:
         """(B, S, H) ► (B, A, S, H/A)"""
         return x.reshape(*x.shape[:2], self.config.num_attention_heads, self.config.head_size).swapaxes(1, 2)
 
     def _linear(self, name: str, x: np.ndarray) -> np.ndarray:
+        """A product whose weight an export may quantise: the observer sees both sides of it."""
+        y = self._product(name, x)
+        if self._observe is not None:
+            linear = short_name(name)
+            if not linear.endswith((".attention.key", ".attention.value")):  # they read what the query has read
+                self._observe(input_site(linear), self._iteration, x[self._real] if x.ndim == 3 else x)
+            self._observe(output_site(linear), self._iteration, y[self._real] if y.ndim == 3 else y)
+        return y
+
+    def _product(self, name: str, x: np.ndarray) -> np.ndarray:
         flat = x.reshape(-1, x.shape[-1])  # one large product, not one per example
         product = flat @ self._tensors[name + ".weight"].T + self._tensors[name + ".bias"]
         return product.reshape(*x.shape[:-1], -1)

@@ -13,6 +13,7 @@ import numpy as np
 
 from converters.graph import GraphWriter, Linear, Norm, Tensor
 from edge_albert.config import AlbertConfig
+from edge_albert.sites import short_name
 from edge_albert.tasks import Task
 
 GROUP = "albert.encoder.albert_layer_groups.{group}.albert_layers.{inner}."
@@ -29,10 +30,10 @@ class _Weights:
         return np.ascontiguousarray(self._tensors[name], dtype=np.float32)
 
     def linear(self, name: str) -> Linear:
-        return Linear(_short(name), self.array(name + ".weight"), self.array(name + ".bias"))
+        return Linear(short_name(name), self.array(name + ".weight"), self.array(name + ".bias"))
 
     def norm(self, name: str) -> Norm:
-        return Norm(_short(name), self.array(name + ".weight"), self.array(name + ".bias"), self._eps)
+        return Norm(short_name(name), self.array(name + ".weight"), self.array(name + ".bias"), self._eps)
 
 
 def write_albert(writer: GraphWriter, config: AlbertConfig, tensors: Mapping[str, np.ndarray], task: Task) -> None:
@@ -71,7 +72,7 @@ def _layer(
 ) -> Tensor:
     """One transformer layer, (B, S, H) ► (B, S, H): attention and feed-forward, each added to its input and
     normalised."""
-    name = _short(prefix)
+    name = short_name(prefix)
     q, k, v = writer.linears(x, [weights.linear(f"{prefix}attention.{part}") for part in ("query", "key", "value")])
     context = writer.attention(name + "attention", q, k, v, mask, config.num_attention_heads)
     attended = writer.linears(context, [weights.linear(prefix + "attention.dense")])[0]
@@ -94,11 +95,3 @@ def _head(writer: GraphWriter, weights: _Weights, task: Task, x: Tensor, padding
         first = writer.first_token("pooler.first", x)
         x = writer.activation("pooler.tanh", "tanh", writer.linears(first, [weights.linear("albert.pooler")])[0])
     return writer.small_linear(x, weights.linear(task.head))
-
-
-def _short(name: str) -> str:
-    """albert.encoder.albert_layer_groups.0.albert_layers.0.ffn ► layer.ffn; later groups and inner layers keep
-    numbers."""
-    name = name.removeprefix("albert.")
-    name = name.replace("encoder.albert_layer_groups.", "layer.").replace(".albert_layers.", ".")
-    return name.replace("layer.0.0.", "layer.")

@@ -4,27 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 
 from converters.albert_graph import write_albert
+from converters.audit import unique_matrices
 from converters.graph import GraphWriter
-from converters.quantize import WeightRecord
-from edge_albert.config import AlbertConfig
+from converters.quantize import ActivationRanges, BlockQuantized, WeightRecord
+from converters.scheme import Scheme, check_scheme
+from edge_albert.checkpoint_formats.tensors import head_outputs
+from edge_albert.config import AlbertConfig, count_parameters
 from edge_albert.errors import EdgeAlbertError
+from edge_albert.sites import quantizable_weights, short_name
 from edge_albert.tasks import Task
 
 FORMATS = ("onnx", "tflite")
-BYTES_PER_PARAMETER = {"fp32": 4, "fp16": 2, "int8": 1}
+BYTES_PER_PARAMETER = {"fp32": 4, "fp16": 2, "int8": 1, "int8-static": 1, "int4": 0.5}
 
 
 @dataclass(frozen=True)
 class Converted:
-    """content: the file's bytes; weights: how each matrix was stored; facts: what the manifest says of the file."""
+    """content: the file's bytes; weights: how each matrix was stored; facts: what the manifest says of the file.
+
+    floor_bytes: what the unique parameters take in the precision of each, and nothing else: no scales, no graph.
+    """
 
     content: bytes
     weights: Mapping[str, WeightRecord]
     facts: Mapping[str, object]
+    floor_bytes: int
 
 
 def convert(
@@ -37,32 +46,65 @@ def convert(
     unroll: bool = False,
     compat: bool = False,
     tokenizer_file: str = "spiece.model",
+    overrides: Mapping[str, str] | None = None,
+    block_size: int = 64,
+    rounded: Mapping[str, BlockQuantized] | None = None,
+    ranges: ActivationRanges | None = None,
 ) -> Converted:
     """Write the model in one format; the same input gives the same bytes. EdgeAlbertError for unknown choices.
 
-    compat: a TFLite file for engines up to TensorFlow Lite 2.16. tokenizer_file: what TFLite metadata calls it.
+    precision: fp32, fp16, int8 (activations quantised on the fly), int4 (weights by block) or int8-static (activations
+    by `ranges`, which it needs). compat: a TFLite file for engines up to TensorFlow Lite 2.16, which know no int4.
+    tokenizer_file: what TFLite metadata calls it.
+    overrides: {weight name of `edge_albert.sites.quantizable_weights`: its own precision}. block_size: 32, 64 or 128,
+    of int4; a matrix whose rows it does not divide takes a smaller block, or int8 where none fits. rounded: {weight
+    name: int4 values chosen by error compensation (calibration/gptq.py)}; the others are rounded plainly.
     """
-    writer, facts = _writer(format, precision, unroll, compat, task, tokenizer_file)
+    scheme = Scheme(precision, dict(overrides or {}), block_size, dict(rounded or {}), ranges)
+    check_scheme(scheme, config, task, compat=compat and format == "tflite")
+    writer, formatted = _writer(format, scheme, unroll, compat, task, tokenizer_file)
     write_albert(writer, config, tensors, task)
     content = writer.finish()
     form = _form(config, unroll or (compat and format == "tflite"))
-    return Converted(content, dict(writer.records), {"precision": precision, "form": form, **facts})
+    facts = {"precision": precision, "form": form, **formatted, **_needs(format, scheme)}
+    return Converted(content, dict(writer.records), facts, _floor_bytes(scheme, config, tensors, task))
 
 
 def _writer(
-    format: str, precision: str, unroll: bool, compat: bool, task: Task, tokenizer_file: str
+    format: str, scheme: Scheme, unroll: bool, compat: bool, task: Task, tokenizer_file: str
 ) -> tuple[GraphWriter, dict[str, object]]:
     if format == "onnx":
-        from converters import onnx_writer
+        from converters.onnx_graph import IR_VERSION, OPSET
+        from converters.onnx_writer import OnnxWriter
 
-        facts: dict[str, object] = {"opset": onnx_writer.OPSET, "ir_version": onnx_writer.IR_VERSION}
-        return onnx_writer.OnnxWriter(precision, unroll=unroll), facts
+        facts: dict[str, object] = {"opset": OPSET, "ir_version": IR_VERSION}
+        return OnnxWriter(scheme, unroll=unroll), facts
     if format == "tflite":
         from converters.tflite_writer import TfliteWriter
 
-        writer = TfliteWriter(precision, unroll=unroll, compat=compat, task=task, tokenizer_file=tokenizer_file)
+        writer = TfliteWriter(scheme, unroll=unroll, compat=compat, task=task, tokenizer_file=tokenizer_file)
         return writer, {"compat": compat}
     raise EdgeAlbertError(f"format {format!r} is not one of {', '.join(FORMATS)}")
+
+
+def _needs(format: str, scheme: Scheme) -> dict[str, object]:
+    """The engine that int4 needs, for the manifest: older ones of TensorFlow Lite's family answer wrongly or crash."""
+    if "int4" not in {scheme.precision, *scheme.overrides.values()}:
+        return {}
+    return {"needs": {"onnx": "onnxruntime>=1.18", "tflite": "ai-edge-litert>=2.1"}[format]}
+
+
+def _floor_bytes(scheme: Scheme, config: AlbertConfig, tensors: Mapping[str, np.ndarray], task: Task) -> int:
+    """Parameters whose precision cannot be chosen (biases, norms, the head) count in that of the file."""
+    weights = quantizable_weights(config, pooled=task.pooled)
+    left = count_parameters(config, pooler=task.pooled, head_outputs=head_outputs(config, task.name)).total
+    total = 0.0
+    for name, array in unique_matrices(tensors, smallest=1).items():
+        short = short_name(name).replace("_embeddings.", ".")
+        if short in weights:
+            total += array.size * BYTES_PER_PARAMETER[scheme.of(short, array)]
+            left -= array.size
+    return ceil(total + left * BYTES_PER_PARAMETER[scheme.precision])
 
 
 def _form(config: AlbertConfig, unroll: bool) -> str:

@@ -21,7 +21,7 @@ from converters.quantize import WeightRecord
 
 BATCH = "batch"
 LENGTH = "length"
-PRECISIONS = ("fp32", "fp16", "int8")
+PRECISIONS = ("fp32", "fp16", "int8", "int4", "int8-static")
 
 Shape = tuple["int | str", ...]
 
@@ -42,6 +42,10 @@ class Linear:
     name: str
     weight: np.ndarray
     bias: np.ndarray
+
+    @property
+    def weight_name(self) -> str:
+        return f"{self.name}.weight"
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from converters.flatbuffer import write_flatbuffer
+from converters.quantize import BlockQuantized, pack_nibbles
 from edge_albert.tflite_format import LARGEST_OLD_OPERATOR, MODEL_SCHEMA, OPERATORS, TENSOR_TYPES, VERSION
 
 SIGNATURE = "serving_default"
@@ -94,11 +95,17 @@ class GraphBuilder:
         self._operators: list[dict[str, Any]] = []
         self._constants: dict[tuple[Any, ...], int] = {}
 
-    def tensor(self, name: str, shape: Sequence[int], dtype: str) -> int:
-        """A computed tensor. -1 in `shape` is a size known only when running; until it is resized it is 1."""
+    def tensor(self, name: str, shape: Sequence[int], dtype: str, quantization: tuple[float, int] | None = None) -> int:
+        """A computed tensor. -1 in `shape` is a size known only when running; until it is resized it is 1.
+
+        quantization: scale and zero point of an int8 tensor.
+        """
         table = {"name": name, "type": TENSOR_TYPES[dtype], "has_rank": True, "shape": [abs(size) for size in shape]}
         if -1 in shape:
             table["shape_signature"] = list(shape)
+        if quantization is not None:
+            scale, zero = quantization
+            table["quantization"] = {"scale": np.array([scale], np.float32), "zero_point": np.array([zero], np.int64)}
         self._tensors.append(table)
         return len(self._tensors) - 1
 
@@ -120,6 +127,26 @@ class GraphBuilder:
             table["buffer"] = buffer
             if scale is not None:
                 table["quantization"] = {"scale": scale, "zero_point": np.zeros(len(scale), np.int64)}
+        return self._constants[key]
+
+    def int4_constant(self, name: str, weight: BlockQuantized, bias: np.ndarray) -> int:
+        """A filter (rows, columns) of two int4 values a byte, with a float16 scale for every block of a row.
+
+        bias: of its product; see `constant`.
+        """
+        packed = pack_nibbles(weight.values)
+        scales = self.constant(f"{name}.scale", weight.scales.astype(np.float16))
+        key = (
+            self._model.buffer(packed, bias.tobytes() + weight.scales.tobytes()),
+            "int4",
+            weight.values.shape,
+            scales,
+        )
+        if key not in self._constants:
+            self._constants[key] = self.tensor(name, weight.values.shape, "int4")
+            blocks = {"scales": scales, "zero_points": -1, "block_size": weight.block_size}
+            self._tensors[-1]["buffer"] = key[0]
+            self._tensors[-1]["quantization"] = {"details": ("BlockwiseQuantization", blocks)}
         return self._constants[key]
 
     def operator(

@@ -15,7 +15,7 @@ import numpy as np
 from converters.stored_file import StoredFile, StoredTensor
 from edge_albert.errors import EngineError
 from edge_albert.flatbuffer import FlatbufferError
-from edge_albert.tflite_format import OPERATOR_NAMES, TYPE_NAMES, operator_number, read_model
+from edge_albert.tflite_format import OPERATOR_NAMES, TYPE_NAMES, operator_number, read_model, tensor_bytes
 
 # products with a constant operand: operator ► which input that is (CONV_2D is how some converters say it)
 _PRODUCTS = {"FULLY_CONNECTED": 1, "BATCH_MATMUL": 1, "CONV_2D": 1}
@@ -27,12 +27,15 @@ _TRANSPARENT = ("DEQUANTIZE", "RESHAPE", "TRANSPOSE", "CAST")  # through these, 
 class TfliteTensor:
     """A constant of one sub-graph. buffer: two tensors with the same number share their bytes in the file.
 
-    scale, zero_point: as many as there are channels along `axis`, or one; empty when the tensor is not quantised.
+    values: int4 as int8; nbytes: in the file.
+    scale, zero_point: as many as there are channels along `axis`, or one; empty when the tensor is not quantised, or by
+    block.
     """
 
     name: str
     dtype: str
     values: np.ndarray
+    nbytes: int
     buffer: int
     subgraph: str
     scale: np.ndarray
@@ -79,7 +82,7 @@ def read_stored_tflite(path: Path) -> StoredFile:
     first: dict[int, TfliteTensor] = {}
     for constant in file.constants:
         first.setdefault(constant.buffer, constant)
-    tensors = tuple(StoredTensor(c.name, c.dtype, c.values, c.values.nbytes) for c in first.values())
+    tensors = tuple(StoredTensor(c.name, c.dtype, c.values, c.nbytes) for c in first.values())
     loops = sum(operator.name == "WHILE" for operator in file.operators)
     return StoredFile(tensors, tuple(_products(file)), loops)
 
@@ -112,19 +115,26 @@ def _constant(tensor: dict[str, Any], data: np.ndarray, subgraph: str) -> Tflite
     quantization = tensor["quantization"] or {}
     values = data
     if tensor["type"] in TYPE_NAMES:
-        if len(data) != int(np.prod(tensor["shape"], dtype=np.int64)) * np.dtype(dtype).itemsize:
+        if len(data) != tensor_bytes(tensor["shape"], dtype):
             raise FlatbufferError(f"tensor {tensor['name']} has another size than its shape says")
-        values = data.view(dtype).reshape(tensor["shape"])
+        values = _unpacked(data, tensor["shape"]) if dtype == "int4" else data.view(dtype).reshape(tensor["shape"])
     return TfliteTensor(
         name=tensor["name"],
         dtype=dtype,
         values=values,
+        nbytes=len(data),
         buffer=tensor["buffer"],
         subgraph=subgraph,
         scale=quantization.get("scale", np.zeros(0, np.float32)),
         zero_point=quantization.get("zero_point", np.zeros(0, np.int64)),
         axis=quantization.get("quantized_dimension", 0),
     )
+
+
+def _unpacked(data: np.ndarray, shape: np.ndarray) -> np.ndarray:
+    """int4, two to a byte with the left one in the low half ► int8 of `shape`."""
+    both = np.stack([data << 4, data], axis=1).view(np.int8) >> 4  # a shift to the right keeps the sign
+    return both.reshape(-1)[: int(np.prod(shape, dtype=np.int64))].reshape(shape)
 
 
 def _products(file: TfliteFile) -> list[tuple[str, bool]]:

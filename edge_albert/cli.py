@@ -1,7 +1,7 @@
 """The console script `edge-albert <command>`, and how every command ends.
 
 `edge-albert export …` and `python -m edge_albert.export …` run the same `main`. Exit status: 0 done; 1 a finding that
-was asked for; 2 bad input, said in one line; 130 stopped by Ctrl-C.
+was asked for; 2 bad input, said in one line; 3 an export that the gate refused; 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -16,10 +16,16 @@ from edge_albert.errors import EdgeAlbertError
 
 COMMANDS = {
     "export": "a checkpoint ► a bundle for the device",
+    "calibrate": "what activations span and what each matrix costs in fewer bits",
     "run": "answer texts with a bundle",
+    "prepare": "pack a bundle's weights for this device, for a fast start",
+    "bench": "time and memory of a bundle on this device",
+    "serve": "answer texts over HTTP with a bundle",
     "finetune": "train an ALBERT on labelled text",
+    "distill": "teach a small ALBERT what a large model knows",
     "pretrain": "train an ALBERT on raw text",
     "train_vocab": "train a SentencePiece vocabulary",
+    "analyze": "what sharing saves, costs and does, measured",
     "report": "a bundle's report as one HTML page",
 }
 
@@ -82,6 +88,10 @@ _EXTRAS = {
     "flatbuffers": "tflite",
     "torch": "train",
     "tqdm": "train",
+    "matplotlib": "report",
+    "starlette": "serve",
+    "uvicorn": "serve",
+    "prometheus_client": "serve",
 }
 
 

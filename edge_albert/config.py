@@ -8,6 +8,10 @@ sharing). `num_hidden_groups` > 1 gives that many layers, each applied to a cons
 The paper's sharing ablations (Table 4) are said with the same fields: `num_hidden_groups == num_hidden_layers` shares
 nothing, and `tied_across_groups` (this project's only field beside Hugging Face's) then ties one half of the layer
 again: "attention" or "ffn". Transformers loads such a checkpoint as one with many groups; the numbers are the same.
+
+A model trained for early exit says so in the field `early_exit`: {"heads": "shared"} when the task's own head answers
+after every iteration, {"heads": "per-iteration"} when each but the last has a linear head of its own, the tensors
+`exits.0.weight`, `exits.0.bias`, … Transformers ignores field and tensors, and loads the model at its full depth.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from edge_albert.errors import ConfigError
 
 ACTIVATIONS = ("gelu", "gelu_new", "relu")
 SHARING = ("all", "attention", "ffn", "none")
+EXIT_HEADS = ("shared", "per-iteration")
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,9 @@ class AlbertConfig:
             raise ConfigError(f"hidden_act {self.hidden_act!r} is not one of {', '.join(ACTIVATIONS)}")
         if self.tied_across_groups not in (None, "attention", "ffn"):
             raise ConfigError(f"tied_across_groups {self.tied_across_groups!r} is not 'attention' or 'ffn'")
+        said = self.extra.get("early_exit")
+        if said is not None and not (isinstance(said, Mapping) and said.get("heads") in EXIT_HEADS):
+            raise ConfigError(f"early_exit is {said!r}: its heads must be one of {', '.join(EXIT_HEADS)}")
 
     @property
     def num_labels(self) -> int:
@@ -91,6 +99,17 @@ class AlbertConfig:
     def labels(self) -> tuple[str, ...]:
         """Label names in the order of the model's outputs."""
         return tuple(self.id2label[i] for i in sorted(self.id2label))
+
+    @property
+    def exit_heads(self) -> str | None:
+        """What answers after every iteration, one of EXIT_HEADS; None for a model trained without exits."""
+        said = self.extra.get("early_exit")
+        return None if said is None else said["heads"]
+
+    def with_exits(self, heads: str | None) -> AlbertConfig:
+        """The same shape with these exit heads, or with none."""
+        extra = {key: value for key, value in self.extra.items() if key != "early_exit"}
+        return replace(self, extra=extra if heads is None else {**extra, "early_exit": {"heads": heads}})
 
     @property
     def head_size(self) -> int:

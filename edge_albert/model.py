@@ -209,8 +209,11 @@ class AlbertModel(nn.Module):
                 hidden_states.append(hidden)
             if output_attentions:
                 attentions.append(probs)
-        pooled = None if self.pooler is None else torch.tanh(self.pooler(hidden[:, 0]))  # (B, H)
-        return AlbertOutput(hidden, pooled, attention_mask, tuple(hidden_states), tuple(attentions))
+        return AlbertOutput(hidden, self.pool(hidden), attention_mask, tuple(hidden_states), tuple(attentions))
+
+    def pool(self, hidden: Tensor) -> Tensor | None:
+        """The pooler on hidden states (B, S, H), of whichever iteration ► (B, H); None without a pooler."""
+        return None if self.pooler is None else torch.tanh(self.pooler(hidden[:, 0]))
 
     forward = encode
 
@@ -239,6 +242,12 @@ class AlbertWithHead(nn.Module):
         return self.head(self.encode(input_ids, attention_mask, token_type_ids))
 
 
+def exit_classifiers(config: AlbertConfig) -> nn.ModuleList:
+    """The classifiers of all iterations but the last where early exit has one for each, else none."""
+    count = config.num_hidden_layers - 1 if config.exit_heads == "per-iteration" else 0
+    return nn.ModuleList(nn.Linear(config.hidden_size, config.num_labels) for _ in range(count))
+
+
 class AlbertForSequenceClassification(AlbertWithHead):
     """One label, or one number (num_labels = 1), for a text or a pair: logits (B, num_labels)."""
 
@@ -246,6 +255,7 @@ class AlbertForSequenceClassification(AlbertWithHead):
         super().__init__(config, pooler=True)
         self.dropout = nn.Dropout(config.classifier_dropout_prob)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.exits = exit_classifiers(config)
 
     def head(self, encoded: AlbertOutput) -> Tensor:
         return self.classifier(self.dropout(encoded.pooler_output))  # (B, num_labels)
@@ -258,6 +268,7 @@ class AlbertForTokenClassification(AlbertWithHead):
         super().__init__(config, pooler=False)
         self.dropout = nn.Dropout(config.classifier_dropout_prob)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.exits = exit_classifiers(config)
 
     def head(self, encoded: AlbertOutput) -> Tensor:
         return self.classifier(self.dropout(encoded.last_hidden_state))  # (B, S, num_labels)

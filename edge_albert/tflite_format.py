@@ -22,7 +22,9 @@ MAX_ITERATIONS = 1000  # of one loop: no ALBERT has more layers, and a damaged n
 # operator ► (its number, the table with its options)
 OPERATORS: dict[str, tuple[int, str | None]] = {
     "ADD": (0, "AddOptions"),
+    "CONCATENATION": (2, "ConcatenationOptions"),
     "DEQUANTIZE": (6, "DequantizeOptions"),
+    "FLOOR": (8, None),
     "FULLY_CONNECTED": (9, "FullyConnectedOptions"),
     "L2_NORMALIZATION": (11, "L2NormOptions"),
     "MUL": (18, "MulOptions"),
@@ -39,6 +41,7 @@ OPERATORS: dict[str, tuple[int, str | None]] = {
     "SUM": (74, "ReducerOptions"),
     "RSQRT": (76, None),
     "SQUARED_DIFFERENCE": (99, "SquaredDifferenceOptions"),
+    "QUANTIZE": (114, "QuantizeOptions"),
     "WHILE": (119, "WhileOptions"),
     "BATCH_MATMUL": (126, "BatchMatMulOptions"),
     "CUMSUM": (128, "CumsumOptions"),
@@ -49,14 +52,15 @@ LARGEST_OLD_OPERATOR = 127  # numbers above stand in `builtin_code` only; `depre
 
 TENSOR_TYPES = {
     "float32": 0, "float16": 1, "int32": 2, "uint8": 3, "int64": 4, "bool": 6, "int16": 7, "int8": 9,
+    "int4": 17,
 }  # fmt: skip
 TYPE_NAMES = {number: name for name, number in TENSOR_TYPES.items()}
 
 _OPTIONS = {
-    "FullyConnectedOptions": 8, "SoftmaxOptions": 9, "AddOptions": 11, "L2NormOptions": 12, "ReshapeOptions": 17,
-    "MulOptions": 21, "GatherOptions": 23, "TransposeOptions": 26, "ReducerOptions": 27, "SubOptions": 28,
-    "CastOptions": 37, "DequantizeOptions": 38, "LessOptions": 41, "SquaredDifferenceOptions": 76, "WhileOptions": 93,
-    "BatchMatMulOptions": 101, "CumsumOptions": 102, "GeluOptions": 116,
+    "FullyConnectedOptions": 8, "SoftmaxOptions": 9, "ConcatenationOptions": 10, "AddOptions": 11, "L2NormOptions": 12,
+    "ReshapeOptions": 17, "MulOptions": 21, "GatherOptions": 23, "TransposeOptions": 26, "ReducerOptions": 27,
+    "SubOptions": 28, "CastOptions": 37, "DequantizeOptions": 38, "LessOptions": 41, "SquaredDifferenceOptions": 76,
+    "QuantizeOptions": 89, "WhileOptions": 93, "BatchMatMulOptions": 101, "CumsumOptions": 102, "GeluOptions": 116,
 }  # fmt: skip
 
 MODEL_SCHEMA = Schema(
@@ -67,8 +71,9 @@ MODEL_SCHEMA = Schema(
     SubGraph { tensors:[Tensor] inputs:[int32] outputs:[int32] operators:[Operator] name:string }
     Tensor { shape:[int32] type:int8 buffer:uint32 name:string quantization:QuantizationParameters is_variable:-
              sparsity:- shape_signature:[int32] has_rank:bool }
-    QuantizationParameters { min:- max:- scale:[float32] zero_point:[int64] details_type:- details:-
+    QuantizationParameters { min:- max:- scale:[float32] zero_point:[int64] details:QuantizationDetails
                              quantized_dimension:int32 }
+    BlockwiseQuantization { scales:int32 zero_points:int32 block_size:int32 }
     Operator { opcode_index:uint32 inputs:[int32] outputs:[int32] builtin_options:BuiltinOptions }
     Buffer { data:[uint8] }
     Metadata { name:string buffer:uint32 }
@@ -82,6 +87,8 @@ MODEL_SCHEMA = Schema(
     FullyConnectedOptions { fused_activation_function:int8 weights_format:int8 keep_num_dims:bool
                             asymmetric_quantize_inputs:bool }
     SoftmaxOptions { beta:float32 }
+    ConcatenationOptions { axis:int32 }
+    QuantizeOptions { }
     ReshapeOptions { new_shape:[int32] }
     GatherOptions { axis:int32 batch_dims:int32 }
     TransposeOptions { }
@@ -97,7 +104,7 @@ MODEL_SCHEMA = Schema(
     """,
     root="Model",
     identifier=b"TFL3",
-    unions={"BuiltinOptions": _OPTIONS},
+    unions={"BuiltinOptions": _OPTIONS, "QuantizationDetails": {"BlockwiseQuantization": 2}},
 )
 
 
@@ -142,7 +149,7 @@ def _check_graph(graph: dict[str, Any], model: dict[str, Any]) -> None:
     tensors = graph["tensors"]
     _within(graph["inputs"], len(tensors), "a graph's inputs")
     for tensor in tensors:
-        _check_tensor(tensor, model["buffers"])
+        _check_tensor(tensor, tensors, model["buffers"])
     ready = {*graph["inputs"].tolist(), *(index for index, tensor in enumerate(tensors) if tensor["buffer"])}
     for operator in graph["operators"]:
         _within([operator["opcode_index"]], len(model["operator_codes"]), "an operator")
@@ -196,7 +203,13 @@ def _constant_int(graph: dict[str, Any], index: int, model: dict[str, Any]) -> i
     return int(data.view(np.int32)[0])
 
 
-def _check_tensor(tensor: dict[str, Any], buffers: list[dict[str, Any]]) -> None:
+def tensor_bytes(shape: Iterable[int], dtype: str) -> int:
+    """How many bytes a tensor has in the file; int4 stands two to a byte."""
+    count = prod(int(size) for size in shape)
+    return (count + 1) // 2 if dtype == "int4" else count * np.dtype(dtype).itemsize
+
+
+def _check_tensor(tensor: dict[str, Any], tensors: list[dict[str, Any]], buffers: list[dict[str, Any]]) -> None:
     """The tensor's numbers are possible, and a constant has as many bytes as its shape says."""
     name = tensor["name"]
     _within([tensor["buffer"]], len(buffers), f"tensor {name}")
@@ -205,7 +218,7 @@ def _check_tensor(tensor: dict[str, Any], buffers: list[dict[str, Any]]) -> None
     if len(tensor["shape_signature"]) not in (0, len(tensor["shape"])):
         raise FlatbufferError(f"tensor {name} has a shape signature of another rank")
     data = buffers[tensor["buffer"]]["data"]
-    expected = prod(tensor["shape"].tolist()) * np.dtype(TYPE_NAMES[tensor["type"]]).itemsize
+    expected = tensor_bytes(tensor["shape"], TYPE_NAMES[tensor["type"]])
     if tensor["buffer"] and len(data) != expected:
         raise FlatbufferError(f"tensor {name} has {len(data)} bytes where its shape needs {expected}")
     quantization = tensor["quantization"]
@@ -217,6 +230,23 @@ def _check_tensor(tensor: dict[str, Any], buffers: list[dict[str, Any]]) -> None
         raise FlatbufferError(f"tensor {name} has {count} scales but {len(quantization['zero_point'])} zero points")
     if count > 1 and (not 0 <= axis < len(tensor["shape"]) or tensor["shape"][axis] != count):
         raise FlatbufferError(f"tensor {name} has {count} scales along an axis of another size")
+    if quantization["details"] is not None:
+        _check_blocks(tensor, quantization["details"][1], tensors)
+
+
+def _check_blocks(tensor: dict[str, Any], blocks: dict[str, int], tensors: list[dict[str, Any]]) -> None:
+    """The scales of the blocks are a float16 constant, one for each block of each row of a constant."""
+    name, shape, size = tensor["name"], tensor["shape"].tolist(), blocks["block_size"]
+    _within([blocks["scales"]], len(tensors), f"the scales of {name}")
+    scales = tensors[blocks["scales"]]
+    if len(shape) != 2 or not tensor["buffer"] or size < 1 or shape[1] % size or blocks["zero_points"] != -1:
+        raise FlatbufferError(f"tensor {name} has impossible blocks")
+    if (
+        scales["shape"].tolist() != [shape[0], shape[1] // size]
+        or not scales["buffer"]
+        or scales["type"] != TENSOR_TYPES["float16"]
+    ):
+        raise FlatbufferError(f"tensor {name} has scales that do not fit its blocks")
 
 
 def _within(numbers: Iterable[int], count: int, what: str) -> None:

@@ -11,7 +11,6 @@ from tiny_models import TINY, tiny_config, tiny_tensors
 
 from converters.audit import audit_file
 from converters.convert import convert
-from converters.graph import PRECISIONS
 from converters.quantize import quantize_rows, relative_error
 from edge_albert.config import AlbertConfig
 from edge_albert.errors import EdgeAlbertError, EngineError
@@ -19,6 +18,7 @@ from edge_albert.runtime.engine import open_engine
 from edge_albert.tasks import TASKS
 
 onnx = pytest.importorskip("onnx")
+PRECISIONS = ("fp32", "fp16", "int8")  # int4: tests/test_int4.py; int8-static: tests/test_static_int8.py
 LENGTHS = (1, 2, 16, 64)
 
 

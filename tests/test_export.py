@@ -16,6 +16,7 @@ from tiny_models import tiny_checkpoint, tiny_config, tiny_tensors
 import edge_albert
 from edge_albert.bundle import open_bundle, write_manifest
 from edge_albert.checkpoint import write_checkpoint
+from edge_albert.errors import DataError
 from edge_albert.export import main
 from edge_albert.run import main as run_main
 from edge_albert.runtime.engine import installed, open_engine
@@ -99,6 +100,77 @@ def test_every_task_in_every_precision(tmp_path, task, precision):
     report = json.loads((out / "report.json").read_text())
     assert report["formats"]["onnx"]["agreement"]["mean_cosine"] > (0.97 if precision == "int8" else 0.9999)
     assert edge_albert.load(out).session.bundle.task.name == task
+
+
+@pytest.mark.parametrize("format", ["onnx", "tflite"])
+@pytest.mark.parametrize("precision", ["int4", "int8-static"])
+def test_the_smaller_and_the_static_forms(checkpoint, tmp_path, precision, format):
+    """From the command to the answer, by the project's own sentences; each weight still stands once."""
+    if not installed(format):
+        pytest.skip(f"no {format} engine is installed")
+    out = tmp_path / "bundle"
+    assert (
+        main(["--model", str(checkpoint), f"--{precision}", "--format", format, "--output", str(out), "--no-measure"])
+        == 0
+    )
+    report = json.loads((out / "report.json").read_text())
+    facts = report["formats"][format]
+    assert facts["agreement"]["mean_cosine"] > (0.9 if precision == "int4" else 0.98)
+    assert set(facts["copies"].values()) == {1}
+    assert edge_albert.load(out)("the blue door").label.startswith("label ")
+    page = (out / "report.md").read_text()
+    assert ("## Activation ranges" in page) == (precision == "int8-static")
+    with Session(out) as session:
+        assert self_check(session).passed
+
+
+def test_a_calibration_file_is_used_again(checkpoint, tmp_path, capsys):
+    from edge_albert.calibrate import main as calibrate
+
+    source = ["--model", str(checkpoint)]
+    assert calibrate([*source, "--data", few_texts(tmp_path), "--output", str(tmp_path / "ranges")]) == 0
+    file = tmp_path / "ranges" / "calibration.json"
+    export = [*source, "--format", "onnx", "--no-measure", "--calibration", str(file)]
+    for name in ("one", "two"):
+        capsys.readouterr()
+        assert main([*export, "--int8-static", "--output", str(tmp_path / name)]) == 0
+        assert "collect" not in capsys.readouterr().out
+    assert (tmp_path / "one" / "model.onnx").read_bytes() == (tmp_path / "two" / "model.onnx").read_bytes()
+    told = json.loads((tmp_path / "one" / "report.json").read_text())["calibration"]
+    assert told["texts"] == json.loads(file.read_text())["texts"]
+    other = tiny_checkpoint(tmp_path / "other", seed=1)
+    with pytest.raises(DataError, match="another model"):
+        main(["--model", str(other), "--int8-static", "--calibration", str(file), "--output", str(tmp_path / "three")])
+
+
+def few_texts(folder: Path) -> str:
+    (folder / "few.txt").write_text("\n".join(f"the baker painted {n} doors" for n in range(20)))
+    return str(folder / "few.txt")
+
+
+def test_mixed_precision_keeps_to_its_bytes(checkpoint, tmp_path):
+    source = ["--model", str(checkpoint), "--format", "onnx", "--no-measure"]
+    sizes = {}
+    for precision, texts in (("int8", []), ("int4", ["--calibration-data", few_texts(tmp_path)])):
+        main([*source, f"--{precision}", *texts, "--output", str(tmp_path / precision)])
+        sizes[precision] = (tmp_path / precision / "model.onnx").stat().st_size
+    limit = (sizes["int8"] + sizes["int4"]) // 2
+    words = ["--mixed", str(limit), "--calibration-data", few_texts(tmp_path)]
+    assert main([*source, *words, "--output", str(tmp_path / "mixed")]) == 0
+    assert (tmp_path / "mixed" / "model.onnx").stat().st_size <= limit
+    report = json.loads((tmp_path / "mixed" / "report.json").read_text())
+    kinds = set(report["choice"]["precisions"].values())
+    assert {"int8", "int4"} <= kinds
+    schemes = {name: record["scheme"].split()[0] for name, record in report["formats"]["onnx"]["weights"].items()}
+    assert schemes["pooler.weight"] == report["choice"]["precisions"]["pooler.weight"]
+
+
+def test_a_loss_limits_how_many_answers_change(checkpoint, tmp_path):
+    words = ["--model", str(checkpoint), "--format", "onnx", "--no-measure", "--max-loss", "5"]
+    assert main([*words, "--calibration-data", few_texts(tmp_path), "--output", str(tmp_path / "bundle")]) == 0
+    choice = json.loads((tmp_path / "bundle" / "report.json").read_text())["choice"]
+    assert choice["points_lost"] <= 5
+    assert choice["texts"] == 20
 
 
 def test_golden_examples_are_what_the_file_answers(checkpoint, tmp_path):
@@ -415,7 +487,7 @@ def test_console_script_names_its_commands():
     assert "export" in command("--help", module="edge_albert.cli").stdout
 
 
-@pytest.mark.parametrize("name", ["export", "run"])
+@pytest.mark.parametrize("name", ["export", "run", "calibrate"])
 def test_help_has_a_worked_example(name):
     done = command("--help", module=f"edge_albert.{name}")
     assert done.returncode == 0

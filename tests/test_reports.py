@@ -113,6 +113,72 @@ def test_markdown_has_every_section():
     assert "| layer.ffn.weight | int8 per row | 0.00768 |" in page
 
 
+VERDICT = {
+    "metric": "accuracy",
+    "rows": 872,
+    "float_points": 91.5,
+    "exported_points": 90.25,
+    "drop": 1.25,
+    "interval": [0.4, 2.1],
+    "allowed": 0.5,
+    "holds": False,
+    "uncertain": True,
+}
+
+
+def judged(**changes) -> dict:
+    """The report of an export that the gate refused."""
+    gate = {"data": "dev.tsv", "sha256": "0" * 64, "holds": False, "fallback": False, "overrides": {}, "refused": []}
+    return {**REPORT, "gate": {**gate, "formats": {"onnx": VERDICT}, **changes}}
+
+
+def test_a_refusal_says_what_was_lost_and_no_bundle():
+    text = to_text(judged(), Path("bundle"))
+    assert text.splitlines() == [
+        "refused  model.onnx accuracy 91.50 ► 90.25 on 872 rows, 1.25 points lost (95 %: 0.40 … 2.10), 0.50 allowed; "
+        "what is allowed lies inside the interval: more rows would say more; "
+        "--fallback retries with more bits for the most sensitive matrices",
+        "report   bundle/report.md; no bundle was written",
+    ]
+    page = to_markdown(judged())
+    assert page.startswith("# spam: int8 export, refused\n")
+    assert "| 1: onnx | 91.50 | 90.25 | 1.25 | 0.40 … 2.10 | 0.50 | refused |" in page
+
+
+def test_a_fallback_that_helped_shows_what_was_refused_before():
+    held_now = {**VERDICT, "drop": 0.2, "exported_points": 91.3, "holds": True, "uncertain": False}
+    before = {"formats": {"onnx": VERDICT}, "holds": False, "overrides": {}}
+    report = judged(holds=True, fallback=True, formats={"onnx": held_now}, refused=[before])
+    page = to_markdown(report)
+    assert "**The gate holds.** 872 rows of dev.tsv" in page
+    assert [line.split("|")[-2].strip() for line in page.splitlines() if line.startswith(("| 1:", "| 2:"))] == [
+        "refused",
+        "holds",
+    ]
+    assert "bundle   bundle" in to_text(report, Path("bundle"))
+
+
+def test_a_fallback_that_cannot_help_says_so():
+    assert "there are no more bits to give" in to_text(judged(fallback=True), Path("bundle"))
+    before = {"formats": {"onnx": VERDICT}, "holds": False, "overrides": {}}
+    assert "2 retries with more bits did not help" in to_text(
+        judged(fallback=True, refused=[before, before]), Path("bundle")
+    )
+
+
+def test_mixed_precision_is_told_matrix_by_matrix():
+    choice = {
+        "asked": {"bytes": 7_000_000, "points": None},
+        "precisions": {"layer.ffn.weight": "int8", "pooler.weight": "int4"},
+        "points_lost": 0.625,
+        "texts": 320,
+    }
+    page = to_markdown({**REPORT, "precision": "mixed", "overrides": choice["precisions"], "choice": choice})
+    assert "at most 7,000,000 bytes; 0.62 points lost on 320 calibration texts" in page
+    assert "| pooler.weight | int4 |" in page
+    assert "parameters × what each takes" in page
+
+
 @pytest.mark.parametrize(
     ("count", "text"), [(1_234_567, "1.23 MB"), (9_999_999, "10.00 MB"), (46_700_000, "46.7 MB"), (None, "not known")]
 )

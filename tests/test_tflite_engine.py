@@ -17,6 +17,7 @@ from tiny_models import tiny_config, tiny_tensors
 
 from converters.albert_graph import write_albert
 from converters.flatbuffer import write_flatbuffer
+from converters.scheme import Scheme
 from converters.tflite_writer import TfliteWriter
 from edge_albert.config import AlbertConfig
 from edge_albert.errors import EngineError
@@ -32,7 +33,7 @@ CLASSIFY = "text-classification"
 
 def write(folder: Path, task: str = CLASSIFY, precision: str = "int8", config: AlbertConfig | None = None, **options):
     config = config or tiny_config(task)
-    writer = TfliteWriter(precision, task=TASKS[task], **options)
+    writer = TfliteWriter(Scheme(precision), task=TASKS[task], **options)
     write_albert(writer, config, tiny_tensors(config, task), TASKS[task])
     path = folder / "model.tflite"
     path.write_bytes(writer.finish())
@@ -179,7 +180,8 @@ def test_packed_weights_keep_equal_filters_with_other_biases_apart(tmp_path, opt
     prefix = "albert.encoder.albert_layer_groups.0.albert_layers.0.attention."
     for part in ("key", "value", "dense"):
         tensors[f"{prefix}{part}.weight"] = tensors[f"{prefix}query.weight"]
-    writer = TfliteWriter(**{"precision": "int8", **options})
+    options = dict(options)
+    writer = TfliteWriter(Scheme(options.pop("precision", "int8")), **options)
     write_albert(writer, config, tensors, TASKS[CLASSIFY])
     path = tmp_path / "model.tflite"
     path.write_bytes(writer.finish())

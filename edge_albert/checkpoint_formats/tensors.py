@@ -24,7 +24,7 @@ Shapes = dict[str, tuple[int, ...]]
 WORD_EMBEDDINGS = "albert.embeddings.word_embeddings.weight"
 _DECODER = "predictions.decoder."
 _PRETRAINING_HEADS = ("predictions.", "sop_classifier.")
-_TASK_HEADS = ("classifier.", "qa_outputs.")
+_TASK_HEADS = ("classifier.", "qa_outputs.", "exits.")
 _POOLER = "albert.pooler."
 _UNPREFIXED = ("embeddings.", "encoder.", "pooler.")  # AlbertModel's own names
 _BERT_LAYER = re.compile(r"(?:^|(\w+)\.)encoder\.layer\.\d+\.")
@@ -53,7 +53,14 @@ def expected_shapes(config: AlbertConfig, task: str | None) -> Shapes:
     head = TASKS[task].head if task is not None else None
     if task is not None and head is not None:
         shapes |= _linear(head, head_outputs(config, task), config.hidden_size)
+        for i in range(config.num_hidden_layers - 1 if config.exit_heads == "per-iteration" else 0):
+            shapes |= _linear(exit_head(i), head_outputs(config, task), config.hidden_size)
     return shapes
+
+
+def exit_head(iteration: int) -> str:
+    """The own head of an iteration, from 0 and never the last, in a model with exit heads per iteration."""
+    return f"exits.{iteration}"
 
 
 def _encoder_shapes(config: AlbertConfig) -> Shapes:

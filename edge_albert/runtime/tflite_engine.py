@@ -10,6 +10,8 @@ interpreter is opened for every length. With a cache folder and a LiteRT that of
 a file (litert_session.py).
 
 The file is checked before an engine maps it: engines follow its offsets blindly, and a damaged one ends the process.
+int4 weights go to LiteRT from 2.1 on only: 2.0 multiplies them wrongly without a word, and tflite_runtime 2.14 ends the
+process.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from edge_albert.flatbuffer import FlatbufferError
 from edge_albert.runtime.engine import PACKAGES
 from edge_albert.runtime.memory import give_back_freed_memory
 from edge_albert.runtime.quiet import quiet_engine
-from edge_albert.tflite_format import OPERATOR_NAMES, check_model, operator_number
+from edge_albert.tflite_format import OPERATOR_NAMES, TENSOR_TYPES, check_model, operator_number
 
 _INTERPRETERS = {
     "ai_edge_litert": "ai_edge_litert.interpreter",
@@ -40,6 +42,7 @@ _INTERPRETERS = {
 _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 _SIDES = ("inputs", "outputs")
 _KEEP_TOKENS = 128  # the memory for rows up to this long is kept between rows
+_INT4_NEEDS = (2, 1)  # of ai-edge-litert
 _TOO_OLD = re.compile(r"builtin opcode '(\w+)' version '(\d+)'|Type '(\w+)' is not supported by (\w+)")
 
 
@@ -80,6 +83,7 @@ class TfliteEngine:
         self._facts = _check_file(self._path)
         self._package = _find_package()
         self.version = f"{self._package.name} {self._package.version}"
+        self._check_int4()
         self._lock = Lock()  # an interpreter has one set of buffers
         self._last_length = 0
         try:
@@ -88,6 +92,15 @@ class TfliteEngine:
         except (RuntimeError, ValueError) as error:
             raise self._refused(error) from None
         give_back_freed_memory()
+
+    def _check_int4(self) -> None:
+        """Before the engine sees the file."""
+        known = tuple(int(part) for part in re.findall(r"\d+", self._package.version)[:2])
+        if self._facts.int4 and (self._package.name != "ai-edge-litert" or known < _INT4_NEEDS):
+            raise EngineError(
+                f"{self._path}: {self.version} does not multiply int4 weights rightly: install ai-edge-litert>="
+                f"{'.'.join(map(str, _INT4_NEEDS))}, or export the model again with --int8"
+            )
 
     def _open_interpreter(self, threads: int) -> Session:
         resizes = self._package.name == "ai-edge-litert"
@@ -99,7 +112,7 @@ class TfliteEngine:
 
     def _open_cached(self, cache_dir: Path, model_hash: str | None, threads: int) -> Session | None:
         """A session on the packed weights in `cache_dir`; None when there can be none."""
-        if self._package.name != "ai-edge-litert":
+        if self._package.name != "ai-edge-litert" or self._facts.repacked:
             return None
         from edge_albert.runtime.litert_session import open_cached
 
@@ -234,11 +247,16 @@ def _stack(rows: list[np.ndarray], length: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _Facts:
-    """outputs: their names. limits: {input: how many rows the table has that it looks up}. max_length: in tokens."""
+    """outputs: their names. limits: {input: how many rows the table has that it looks up}. max_length: in tokens.
+
+    int4: some weights are. repacked: XNNPACK packs a weight for several ranges of inputs, which its cache mixes up.
+    """
 
     outputs: tuple[str, ...]
     limits: Mapping[str, int]
     max_length: int
+    int4: bool
+    repacked: bool
 
 
 def _check_file(path: Path) -> _Facts:
@@ -270,7 +288,19 @@ def _facts(model: Mapping[str, Any]) -> _Facts:
     if positions not in rows:
         raise FlatbufferError("it has no table of positions")
     limits = {name: rows[name] for name in inputs if name in rows}
-    return _Facts(tuple(outputs), limits, rows[positions])
+    int4 = any(tensor["type"] == TENSOR_TYPES["int4"] for one in model["subgraphs"] for tensor in one["tensors"])
+    return _Facts(tuple(outputs), limits, rows[positions], int4, _repacked(model))
+
+
+def _repacked(model: Mapping[str, Any]) -> bool:
+    """Whether two products of integers share a weight, as in an unrolled graph of static int8."""
+    weights = []
+    for graph in model["subgraphs"]:
+        for operator in graph["operators"]:
+            if OPERATOR_NAMES[operator_number(model["operator_codes"][operator["opcode_index"]])] == "FULLY_CONNECTED":
+                x, weight = (graph["tensors"][index] for index in operator["inputs"][:2])
+                weights += [weight["buffer"]] if x["type"] == TENSOR_TYPES["int8"] else []
+    return len(weights) != len(set(weights))
 
 
 def _find_package() -> Package:

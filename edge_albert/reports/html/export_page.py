@@ -13,6 +13,7 @@ from typing import Any
 
 from edge_albert.reports.html.charts import Bar, bars, legend
 from edge_albert.reports.html.page import Markup, element, facts, figures, joined, page, paragraph, section, table
+from edge_albert.reports.html.quality_page import quality_sections
 from edge_albert.reports.tables import megabytes
 
 Report = Mapping[str, Any]
@@ -44,6 +45,7 @@ def to_html(report: Report, *more: Markup) -> str:
         _size(report),
         _copies(report),
         _agreement(report),
+        *quality_sections(report),
         *_weights(report),
         *_measured(report),
         *more,

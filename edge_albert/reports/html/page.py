@@ -52,7 +52,8 @@ th { color: var(--dim); font-weight: 600; }
 .heat td { text-align: center; padding: .25rem .5rem; }
 .row { display: contents; }
 @media (max-width: 34rem) { .bars, dl { display: block; }
-  .row { display: grid; grid-template-columns: 1fr max-content; gap: 0 .7rem; margin-bottom: .55rem; }
+  .row { display: grid; grid-template-columns: minmax(6rem, 1fr) minmax(0, max-content); gap: 0 .7rem;
+    margin-bottom: .55rem; }
   .row .track { grid-column: 1 / -1; grid-row: 2; } .row span { overflow-wrap: anywhere; } }
 """
 COLOURS = 6  # --c0 … --c5

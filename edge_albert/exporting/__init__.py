@@ -1,0 +1,1 @@
+"""The stages of an export; edge_albert/exporter.py puts them in order."""
