@@ -13,12 +13,14 @@ from edge_albert.cli import run_command
 from edge_albert.errors import BundleError, EdgeAlbertError
 from edge_albert.reports.apk import read_apk
 from edge_albert.reports.html.apk_page import apk_section
+from edge_albert.reports.html.bench_page import bench_section
 from edge_albert.reports.html.export_page import to_html
+from edge_albert.runtime.benchmark import read_result
 
 SCHEMA, VERSION = "edge_albert.export_report", 1
 _EPILOG = """\
 example:
-  python -m edge_albert.report bundle --apk edge_albert.apk --output spam.html
+  python -m edge_albert.report bundle --bench pi4.json --bench pi5.json --apk edge_albert.apk --output spam.html
 
 Every export writes report.html already; this command adds what was measured later.
 """
@@ -32,6 +34,14 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     out.add_argument("bundle", type=Path, help="folder written by python -m edge_albert.export")
+    out.add_argument(
+        "--bench",
+        type=Path,
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="JSON of python -m edge_albert.bench; may be given again",
+    )
     out.add_argument("--apk", type=Path, metavar="FILE", help="an APK that carries this bundle")
     out.add_argument("--output", type=Path, required=True, metavar="FILE", help="the page to write")
     out.add_argument("--force", action="store_true", help="replace the page if it exists")
@@ -45,6 +55,10 @@ def main(argv: list[str] | None = None) -> int:
     bundle = open_bundle(options.bundle)
     report = read_report(bundle)
     sections = []
+    if options.bench:
+        report["benchmarks"] = [read_result(path) for path in options.bench]
+        named = zip(report["benchmarks"], options.bench, strict=True)
+        sections += [bench_section(bench, path.stem) for bench, path in named]
     if options.apk:
         report["apk"] = read_apk(options.apk, bundle)
         sections.append(apk_section(report["apk"]))

@@ -20,7 +20,7 @@ from edge_albert.runtime.spans import QuestionAnswerer, TokenClassifier
 
 _EPILOG = """\
 examples:
-  python -m edge_albert.run bundle "You have won a free phone, call now"
+  python -m edge_albert.run bundle "You have won a holiday. Call now to claim your prize"
   python -m edge_albert.run bundle --top 3 --json < messages.txt
   python -m edge_albert.run qa-bundle --pair "The Amazon is a river in South America." "Where is the Amazon?"
   python -m edge_albert.run choice-bundle "It rained all day, so" "the street is wet." "the street is dry."
@@ -41,9 +41,14 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("texts", nargs="*", help="texts to answer; for multiple choice the prompt, then the choices")
     out.add_argument("--pair", help="second part of a text pair; the context for question answering")
     out.add_argument("--top", type=int, default=1, metavar="K", help="the K most probable classes (default 1)")
-    out.add_argument("--truncate", action="store_true", help="cut texts that are longer than the model takes")
+    long = out.add_mutually_exclusive_group()
+    long.add_argument("--truncate", action="store_true", help="cut texts that are longer than the model takes")
+    long.add_argument("--windows", action="store_true", help="read such texts in overlapping windows and average them")
     out.add_argument("--engine", choices=("onnx", "tflite"), help="default: the first that is installed")
     out.add_argument("--threads", type=int, help="default: one per processor, four at most")
+    out.add_argument(
+        "--memory-mb", type=float, metavar="MB", help="what the whole process may take: plans engine and longest text"
+    )
     out.add_argument(
         "--cache", metavar="DIR", help="keep weights packed for this processor in DIR (smaller, faster start)"
     )
@@ -56,8 +61,14 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command; returns the exit status."""
-    options = parser().parse_args(argv)
-    model = load(options.bundle, engine=options.engine, threads=options.threads, cache_dir=options.cache)
+    options = parser().parse_intermixed_args(argv)  # texts may come after options
+    model = load(
+        options.bundle,
+        engine=options.engine,
+        threads=options.threads,
+        cache_dir=options.cache,
+        memory_mb=options.memory_mb,
+    )
     with model.session:
         if options.check:
             return _check(model, options.json)
@@ -89,9 +100,8 @@ def _answers(model: Runner, options: argparse.Namespace) -> Iterator[str | DataE
     if isinstance(model, MultipleChoice):
         if len(options.texts) < 3:
             raise DataError("multiple choice: give the prompt and at least 2 choices as arguments")
-        yield _line(
-            model(options.texts[0], options.texts[1:], truncate=options.truncate), options.texts[0], options.json
-        )
+        prompt, choices = options.texts[0], options.texts[1:]
+        yield _line(model(prompt, choices, **_long(options)), prompt, options.json)
         return
     answer = _answer_of(model, options)
     for name, text in _inputs(options.texts):
@@ -101,19 +111,24 @@ def _answers(model: Runner, options: argparse.Namespace) -> Iterator[str | DataE
             yield DataError(f"{name}: {str(error).removeprefix('text: ')}")
 
 
+def _long(options: argparse.Namespace) -> dict[str, bool]:
+    """What to do with texts that are too long, as the tasks take it."""
+    return {"truncate": options.truncate, "windows": options.windows}
+
+
 def _answer_of(model: Runner, options: argparse.Namespace) -> Callable[[str], Any]:
     if isinstance(model, QuestionAnswerer):
         if options.pair is None:
             raise DataError("question answering: give the context with --pair")
         return lambda text: model(text, options.pair)
     if isinstance(model, TextClassifier):
-        return lambda text: model.top(text, options.pair, k=options.top, truncate=options.truncate)
+        return lambda text: model.top(text, options.pair, k=options.top, **_long(options))
     if isinstance(model, SentenceEmbedder):
-        return lambda text: model(text, truncate=options.truncate)
+        return lambda text: model(text, **_long(options))
     if isinstance(model, TokenClassifier):
         return model
     assert isinstance(model, TextRegressor)
-    return lambda text: model(text, options.pair, truncate=options.truncate)
+    return lambda text: model(text, options.pair, **_long(options))
 
 
 def _inputs(texts: list[str]) -> Iterable[tuple[str, str]]:
@@ -126,26 +141,29 @@ def _inputs(texts: list[str]) -> Iterable[tuple[str, str]]:
 
 def _line(answer: Any, text: str, as_json: bool) -> str:
     if as_json:
-        return json.dumps({"text": text, "answer": _plain(answer)}, ensure_ascii=False)
+        return json.dumps({"text": text, "answer": plain_answer(answer)}, ensure_ascii=False)
     if isinstance(answer, np.ndarray):
         return " ".join(f"{value:.6f}" for value in answer)
     found = answer if isinstance(answer, list) else [answer]
     return "; ".join(_words(one) for one in found) or "(nothing found)"
 
 
-def _plain(answer: Any) -> Any:
+def plain_answer(answer: Any) -> Any:
+    """An answer as JSON holds it: fields by name, a vector as numbers with six decimals; lists of these for lists."""
     if isinstance(answer, np.ndarray):
         return [round(float(value), 6) for value in answer]
     return [asdict(one) for one in answer] if isinstance(answer, list) else asdict(answer)
 
 
 def _words(answer: Any) -> str:
-    """spam 99.1 %, or 3.812 for a value without a label."""
+    """spam 99.1 %, or 3.812 for a value without a label; behind it (3 windows) for a text read in several."""
     fields = asdict(answer)
+    count = fields.pop("windows", 1)
+    windows = f" ({count} windows)" if count > 1 else ""
     if set(fields) == {"score"}:
-        return f"{fields['score']:.3f}"
+        return f"{fields['score']:.3f}{windows}"
     name = " ".join(str(fields[key]) for key in ("label", "text") if fields.get(key)) or "(no answer)"
-    return f"{name} {100 * fields['score']:.1f} %"
+    return f"{name} {100 * fields['score']:.1f} %{windows}"
 
 
 if __name__ == "__main__":

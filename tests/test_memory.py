@@ -155,12 +155,6 @@ def test_our_engine_starts_from_a_cache_the_second_time(tiny_model, tmp_path):
     assert kept[0] == kept[1]
 
 
-def test_percentiles_are_observed_times():
-    values = np.random.default_rng(0).permutation(np.arange(1.0, 101.0))
-    assert probe._statistics(values) == {"min": 1, "p50": 50, "p90": 90, "p99": 99, "mean": 50.5}
-    assert probe._statistics(np.array([3.0])) == {"min": 3, "p50": 3, "p90": 3, "p99": 3, "mean": 3}
-
-
 def test_the_inputs_are_always_the_same_and_look_like_a_sentence():
     once, again = probe.random_feeds(9, vocab_size=6), probe.random_feeds(9, vocab_size=6)
     assert once["input_ids"].tolist() == [[2, 5, 5, 5, 5, 5, 5, 5, 3]]
@@ -211,3 +205,57 @@ def test_the_command(tiny_model):
         done = subprocess.run([*command, "--model", str(tiny_model), *bad], capture_output=True, text=True)
         assert done.returncode == 2
         assert f"argument {bad[0]}" in done.stderr
+
+
+# -- many requests -----------------------------------------------------------------------------------------------------
+
+_FLAT = """
+import json, sys
+import edge_albert
+from edge_albert.runtime.memory import read_memory
+from edge_albert.runtime.probe import random_feeds
+bundle, engine, cache, requests = sys.argv[1], sys.argv[2], sys.argv[3] or None, int(sys.argv[4])
+anon = []
+with edge_albert.load(bundle, engine=engine, threads=1, cache_dir=cache).session as session:
+    feeds = [random_feeds(length, session.bundle.config.vocab_size) for length in (16, 384, 16, 512)]
+    for i in range(requests):
+        session.engine.run(feeds[i % 4])
+        if i % 4 == 0:  # after a short one: what a long one needed has been given back
+            anon.append(read_memory().anon)
+print(json.dumps(anon))
+"""
+
+
+def growth(bundle: Path, engine: str, cache: Path | None, requests: int) -> float:
+    """Bytes by which anonymous memory after the last eighth of short requests exceeds that after the second eighth."""
+    command = [sys.executable, "-c", _FLAT, str(bundle), engine, str(cache or ""), str(requests)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    anon = json.loads(done.stdout)
+    eighth = len(anon) // 8
+    return float(np.median(anon[-eighth:]) - np.median(anon[eighth : 2 * eighth]))
+
+
+@pytest.fixture(scope="module")
+def default_bundle(tmp_path_factory) -> Path:
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("ai_edge_litert")
+    from edge_albert.exporter import DEFAULT_MODEL, Request, export_bundle
+
+    folder = tmp_path_factory.mktemp("flat") / "bundle"
+    export_bundle(Request(source=str(DEFAULT_MODEL), output=folder, formats=("onnx", "tflite"), measure=False))
+    return folder
+
+
+@linux
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize("engine", ["onnx", "tflite"])
+def test_memory_stays_flat_over_400_requests(default_bundle, tmp_path, engine, mapped):
+    assert growth(default_bundle, engine, tmp_path if mapped else None, 400) < 0.5 * MB
+
+
+@linux
+@pytest.mark.slow
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize("engine", ["onnx", "tflite"])
+def test_memory_stays_flat_over_10000_requests(default_bundle, tmp_path, engine, mapped):
+    assert growth(default_bundle, engine, tmp_path if mapped else None, 10_000) < 0.5 * MB

@@ -27,6 +27,11 @@ class Engine(Protocol):
     version: str
     max_batch: int | None
 
+    @property
+    def packed(self) -> Path | None:
+        """The cache entry that the weights are mapped from."""
+        ...
+
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """feeds: input_ids, attention_mask, token_type_ids, each (B, S) of whole numbers ► {output name: float32
         array}."""
@@ -63,6 +68,13 @@ def default_threads() -> int:
     return min(4, available)
 
 
+def thread_count(threads: int | None) -> int:
+    """`threads`, or `default_threads()` for None. EngineError below 1."""
+    if threads is not None and threads < 1:
+        raise EngineError(f"threads is {threads}: at least 1 is needed")
+    return default_threads() if threads is None else threads
+
+
 def open_engine(
     path: str | Path,
     *,
@@ -79,9 +91,7 @@ def open_engine(
     """
     path = Path(path)
     name = engine or path.suffix.lstrip(".")
-    count = default_threads() if threads is None else threads
-    if count < 1:
-        raise EngineError(f"threads is {count}: at least 1 is needed")
+    count = thread_count(threads)
     if name not in PACKAGES:
         raise EngineError(f"{path}: no engine is called {name!r}: choose one of {', '.join(PACKAGES)}")
     choose_engine([name])

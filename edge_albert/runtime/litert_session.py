@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from edge_albert.runtime import cache
-from edge_albert.runtime.quiet import quiet_engine
+from edge_albert.runtime.quiet import quiet_at_exit, quiet_engine
 
 _SIGNATURE = "serving_default"
 _WEIGHTS = "weights.xnnpack"
@@ -70,6 +70,7 @@ class CompiledSession:
         self.packed: Path | None = weights.parent
         cpu = litert.CpuOptions(num_threads=threads, xnnpack_weight_cache_path=str(weights))
         self._new = partial(litert.CompiledModel.from_file, str(path), options=litert.Options(cpu_options=cpu))
+        self._has_run = False
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._inputs: dict[str, Any] = {}
         self._outputs: dict[str, Any] = {}
@@ -95,6 +96,9 @@ class CompiledSession:
         for name, value in row.items():
             self._inputs[name].write(value)
         model.run_by_name(_SIGNATURE, self._inputs, self._outputs)
+        if not self._has_run:  # LiteRT's accelerators are there now, and would be logged when the process ends
+            self._has_run = True
+            quiet_at_exit()
         return {
             name: self._outputs[name].read(prod(shape), np.float32).reshape(shape)
             for name, shape in self._shapes.items()

@@ -10,8 +10,8 @@ the model. `anon_bytes` is the growth of anonymous memory (edge_albert/runtime/m
 project's runtime modules count as part of what a model costs. Peaks are of the whole process.
 
 **Time** is taken of single runs, after WARM_UP runs, as wall time and as CPU time (of all threads together). On a
-machine that others use too, wall time is noise: compare CPU times, and only within one run of a benchmark. Percentiles
-are by nearest rank, so each is a time that was observed. Importing modules is not part of the load time.
+machine that others use too, wall time is noise: compare CPU times, and only within one run of a benchmark. Importing
+modules is not part of the load time.
 
 Token ids are random but always the same; every position is attended to, and the batch is one sequence.
 """
@@ -23,7 +23,6 @@ import gc
 import importlib
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 import time
@@ -35,8 +34,10 @@ import numpy as np
 
 from edge_albert.cli import run_command
 from edge_albert.errors import EngineError
+from edge_albert.runtime import child
 from edge_albert.runtime.engine import PACKAGES, choose_engine, open_engine
 from edge_albert.runtime.memory import Memory, read_memory, reset_peak
+from edge_albert.runtime.timing import statistics
 
 WARM_UP = 2
 LENGTHS = (16, 128, 512)
@@ -58,8 +59,6 @@ _DTYPES: dict[str, type[np.generic]] = {
     "tensor(int32)": np.int32,
     "tensor(float)": np.float32,
 }
-
-_ERROR = "edge_albert: error: "  # how edge_albert/cli.py begins the line
 
 Feeds = dict[str, np.ndarray]
 Run = Callable[[Feeds], object]
@@ -88,25 +87,10 @@ def probe_in_fresh_process(
     command += ["--engine", engine] if engine else []
     command += ["--cache", str(cache_dir)] if cache_dir else []
     command += ["--plain"] if plain else []
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=_environment(threads))
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=child.environment(threads))
     if done.returncode:
-        raise EngineError(_failure(model, done))
+        raise EngineError(child.failure(model, done.returncode, done.stderr))
     return json.loads(done.stdout)
-
-
-def _failure(model: str | Path, done: subprocess.CompletedProcess[str]) -> str:
-    """The child's own error line as it is, or how it ended."""
-    last = (done.stderr.strip().splitlines() or [""])[-1]
-    said = last.removeprefix(_ERROR)
-    if said != last:
-        return said
-    return f"{model}: measuring it ended with status {done.returncode}: {last or 'it said nothing'}"
-
-
-def _environment(threads: int) -> dict[str, str]:
-    """This process's environment, its module path, and the thread count for libraries that have a pool of their own."""
-    pools = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), str(threads))
-    return {**os.environ, **pools, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
 # -- the child's side --------------------------------------------------------------------------------------------------
@@ -284,17 +268,12 @@ def _measure_length(run: Run, length: int, feeds: Feeds, runs: int, baseline: Me
     return {
         "length": length,
         "runs": runs,
-        "wall_ms": _statistics(wall * 1e3),
-        "cpu_ms": _statistics(cpu * 1e3),
+        "wall_ms": statistics(wall * 1e3),
+        "cpu_ms": statistics(cpu * 1e3),
         "anon_bytes": _growth(after, baseline),
         "rss_bytes": after.rss,
         "peak_rss_bytes": after.peak,
     }
-
-
-def _statistics(values: np.ndarray) -> dict[str, float]:
-    p50, p90, p99 = np.percentile(values, (50, 90, 99), method="inverted_cdf").tolist()
-    return {"min": float(values.min()), "p50": p50, "p90": p90, "p99": p99, "mean": float(values.mean())}
 
 
 def _growth(now: Memory, baseline: Memory) -> int | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import RLock
@@ -31,3 +33,14 @@ def quiet_engine() -> Iterator[None]:
         finally:
             os.dup2(saved, 2)
             os.close(saved)
+
+
+def quiet_at_exit() -> None:
+    """Close the standard error when Python has ended and before LiteRT's own clean-up, which logs what it lets go of.
+
+    The C library runs what was registered last first, so this is called after LiteRT has made what it cleans up. Linux
+    only.
+    """
+    register = getattr(ctypes.CDLL(None), "__cxa_atexit", None) if sys.platform == "linux" else None
+    if register is not None:
+        register(ctypes.cast(ctypes.CDLL(None).close, ctypes.c_void_p), ctypes.c_void_p(2), None)

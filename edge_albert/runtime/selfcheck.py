@@ -7,6 +7,7 @@ instructions may even saturate, which is what this finds.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,13 +20,15 @@ from edge_albert.runtime.session import Session, make_feeds
 class SelfCheck:
     """texts: how many were run. difference: the largest of any output; allowed: what golden.json allows.
 
-    other_ids: texts whose token ids came out differently.
+    other_ids: texts whose token ids came out differently. digest: sha256 of all ids and outputs; two devices with the
+    same one answer alike to the last bit.
     """
 
     texts: int
     difference: float
     allowed: float
     other_ids: tuple[str, ...]
+    digest: str
 
     @property
     def passed(self) -> bool:
@@ -40,13 +43,16 @@ def self_check(session: Session) -> SelfCheck:
         allowed = float(golden["tolerance"][session.format])
     except (KeyError, TypeError, ValueError):
         raise BundleError(f"{session.bundle.folder}: golden.json has no examples for {session.format}") from None
-    largest, other_ids = 0.0, []
+    config = session.bundle.config
+    largest, other_ids, digest = 0.0, [], hashlib.sha256()
     for example, expected in zip(examples, outputs, strict=True):
-        encoding = session.tokenizer.encode(example["text"], example["pair"], max_length=session.max_length)
+        encoding = session.tokenizer.encode(example["text"], example["pair"], max_length=config.max_position_embeddings)
+        digest.update(np.asarray(encoding.input_ids, "<i4").tobytes())
         if encoding.input_ids != example["input_ids"]:
             other_ids.append(example["text"])
             continue
-        feeds = make_feeds([encoding], session.bundle.config.pad_token_id)
+        feeds = make_feeds([encoding], config.pad_token_id)
         found = session.engine.run(feeds)[session.bundle.task.output][0]
+        digest.update(np.ascontiguousarray(found, "<f4").tobytes())
         largest = max(largest, float(np.abs(found - np.asarray(expected)).max()))
-    return SelfCheck(len(examples), largest, allowed, tuple(other_ids))
+    return SelfCheck(len(examples), largest, allowed, tuple(other_ids), digest.hexdigest())

@@ -4,6 +4,9 @@ By default each text runs alone. int8 activations are quantised with one range o
 answer would depend, a little, on its neighbours and on the padding they force on it; a phone's processor gains next
 to nothing from batches. `batch_size` above 1 runs texts of similar length together: fp32 answers then agree to 1e-5
 and int8 answers to BATCH_TOLERANCE, measured in tests/test_runtime.py.
+
+A text longer than `max_length` is refused, cut off, or read in windows that overlap by `stride` tokens, as the caller
+says. `max_length` is the model's own, or what a memory budget leaves of it (edge_albert/runtime/budget.py).
 """
 
 from __future__ import annotations
@@ -16,9 +19,12 @@ import numpy as np
 
 from edge_albert.bundle import Bundle, open_bundle
 from edge_albert.errors import DataError, EngineError
+from edge_albert.runtime import cache
+from edge_albert.runtime.budget import Plan, make_plan, packing_fits
 from edge_albert.runtime.engine import choose_engine, open_engine
 from edge_albert.tokenizer import Encoding, Tokenizer
 
+STRIDE = 128  # tokens two neighbouring windows share, as in the SQuAD recipe of BERT and ALBERT; at most a quarter
 BATCH_TOLERANCE = 0.05  # of a logit, relative to the largest in the row, for int8 at batch_size > 1
 
 
@@ -34,11 +40,22 @@ def make_feeds(encodings: Sequence[Encoding], pad_id: int) -> dict[str, np.ndarr
     return {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
 
 
+def _plan(
+    bundle: Bundle, memory_mb: float, engine: str | None, threads: int | None, packed: Path | None, batch_size: int
+) -> tuple[Plan, Path | None]:
+    """The plan, and the cache folder to use: none where packing the weights now would exceed the budget."""
+    mapped = [] if packed is None else [n for n in bundle.formats if cache.has_entry(packed, n, bundle.model_hash(n))]
+    plan = make_plan(bundle, memory_mb, engine=engine, threads=threads, mapped=mapped, batch_size=batch_size)
+    return plan, packed if plan.mapped or packing_fits(plan) else None
+
+
 class Session:
     """Opens a bundle after verifying it. Use as a context manager, or call close().
 
     engine: "onnx" or "tflite", None for the first that is installed. threads: None for up to four. cache_dir: where
-    weights packed for this processor are kept, None for none. Raises BundleError, TokenizerError, EngineError.
+    weights packed for this processor are kept; None for the bundle's own folder if it was prepared, else for none.
+    memory_mb: a budget for the whole process in MB, see edge_albert/runtime/budget.py; `plan` says what came of it.
+    Raises BundleError, TokenizerError, EngineError.
     """
 
     def __init__(
@@ -49,10 +66,16 @@ class Session:
         threads: int | None = None,
         cache_dir: str | Path | None = None,
         batch_size: int = 1,
+        memory_mb: float | None = None,
     ) -> None:
         if batch_size < 1:
             raise EngineError(f"batch_size is {batch_size}: at least 1 is needed")
         self.bundle: Bundle = open_bundle(folder)
+        packed = cache.prepared(self.bundle.folder) if cache_dir is None else Path(cache_dir)
+        self.plan: Plan | None = None
+        if memory_mb is not None:
+            self.plan, packed = _plan(self.bundle, memory_mb, engine, threads, packed, batch_size)
+            engine, threads, batch_size = self.plan.engine, self.plan.threads, self.plan.batch_size
         self.tokenizer = Tokenizer.from_rules(self.bundle.folder, self.bundle.tokenizer_rules)
         self.format = choose_engine(self.bundle.formats, engine)
         path = self.bundle.model_path(self.format)
@@ -60,15 +83,20 @@ class Session:
             path,
             engine=self.format,
             threads=threads,
-            cache_dir=cache_dir,
+            cache_dir=packed,
             model_hash=self.bundle.model_hash(self.format),
         )
         self.batch_size = min(batch_size, self.engine.max_batch or batch_size)
 
     @property
     def max_length(self) -> int:
-        """Tokens the model takes at most, special ones included."""
-        return self.bundle.config.max_position_embeddings
+        """Tokens of one input at most, special ones included: what the model takes, or what the budget leaves of it."""
+        return self.bundle.config.max_position_embeddings if self.plan is None else self.plan.max_length
+
+    @property
+    def stride(self) -> int:
+        """Tokens that two neighbouring windows share."""
+        return min(STRIDE, self.max_length // 4)
 
     def encode(self, text: str, pair: str | None = None, *, truncate: bool = False, name: str = "text") -> Encoding:
         """One input of the model. DataError, calling it `name`, when it is empty, unknown throughout, or too long."""
@@ -79,11 +107,43 @@ class Session:
         count = len(encoding.input_ids)
         if count > self.max_length:
             raise DataError(
-                f"{name}: {count} tokens, the model takes {self.max_length}: shorten it, or truncate (--truncate)"
+                f"{name}: {count} tokens, {self._limit()} {self.max_length}: shorten it, truncate (--truncate), "
+                "or read it in windows (--windows)"
             )
         if not self._says_anything(encoding, text, pair):
             raise DataError(f"{name}: nothing in it is in the model's vocabulary: there is nothing to answer from")
         return encoding
+
+    def encode_windows(self, text: str, pair: str | None = None, *, name: str = "text") -> list[Encoding]:
+        """One input where that is enough, else as many as it takes to read the longer of the two texts in windows.
+
+        DataError as `encode`, and when the shorter text leaves too little room for windows.
+        """
+        self.check_text(text, name)
+        if pair is not None:
+            self.check_text(pair, f"{name} (second part)")
+        whole = self.tokenizer.encode(text, pair, max_length=None)
+        if not self._says_anything(whole, text, pair):
+            raise DataError(f"{name}: nothing in it is in the model's vocabulary: there is nothing to answer from")
+        if len(whole) <= self.max_length:
+            return [whole]
+        first = whole.sequence_ids.count(0)
+        second = whole.sequence_ids.count(1)
+        room = self.max_length - (len(whole) - max(first, second))
+        if room <= self.stride:
+            raise DataError(
+                f"{name}: both parts are long: the shorter one leaves {max(room, 0)} of {self.max_length} tokens for "
+                f"windows of the other, more than {self.stride} are needed: shorten it, or truncate (--truncate)"
+            )
+        return self.tokenizer.encode_windows(
+            text, pair, max_length=self.max_length, stride=self.stride,
+            truncation="only_second" if second > first else "only_first",
+        )  # fmt: skip
+
+    def _limit(self) -> str:
+        if self.plan is None or self.max_length == self.bundle.config.max_position_embeddings:
+            return "the model takes"
+        return f"the memory budget of {self.plan.budget / 1e6:g} MB has room for"
 
     def _says_anything(self, encoding: Encoding, text: str, pair: str | None) -> bool:
         """Whether any token is a known piece of visible text, not only <unk> and bare word boundaries."""

@@ -16,8 +16,6 @@ from edge_albert.runtime.classify import softmax
 from edge_albert.runtime.session import Session
 from edge_albert.tokenizer import Encoding
 
-STRIDE = 128  # tokens two neighbouring windows share, as in the SQuAD recipe of BERT and ALBERT; at most a quarter
-
 
 @dataclass(frozen=True)
 class Entity:
@@ -35,12 +33,14 @@ class Answer:
     """context[start:end] answers the question; empty when the model says that the context does not.
 
     score: probability among the candidate spans (and "no answer", where that is allowed) of all windows.
+    windows: how many the context was read in.
     """
 
     text: str
     start: int
     end: int
     score: float
+    windows: int = 1
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class TokenClassifier:
 
 
 def _stride(session: Session, wanted: int | None) -> int:
-    return min(STRIDE, session.max_length // 4) if wanted is None else wanted
+    return session.stride if wanted is None else wanted
 
 
 def _stitch(
@@ -187,11 +187,13 @@ class QuestionAnswerer:
         spans = sorted(found.items(), key=lambda item: (-item[1], item[0]))[:candidates]
         (start, end), best = spans[0]
         if self.null_threshold is None:
-            return Answer(context[start:end], start, end, float(softmax(np.array([score for _, score in spans]))[0]))
+            return Answer(
+                context[start:end], start, end, float(softmax(np.array([score for _, score in spans]))[0]), len(windows)
+            )
         scores = softmax(np.array([empty, *(score for _, score in spans)]))
         if empty - best > self.null_threshold:
-            return Answer("", 0, 0, float(scores[0]))
-        return Answer(context[start:end], start, end, float(scores[1]))
+            return Answer("", 0, 0, float(scores[0]), len(windows))
+        return Answer(context[start:end], start, end, float(scores[1]), len(windows))
 
     def _windows(self, question: str, context: str, stride: int) -> list[Encoding]:
         room = self.session.max_length - len(self.session.tokenizer.encode(question, max_length=None).input_ids) - 1

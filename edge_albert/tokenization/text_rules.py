@@ -163,7 +163,8 @@ def trace_bert(text: str, cleaned: str, table: CharTable) -> CleanText:
 
 
 def _traced(cleaned: str, counts: NDArray[np.int64], spaces: NDArray[np.bool_]) -> CleanText:
-    source = np.repeat(np.arange(len(counts)), counts)  # (len(cleaned),) the original character behind each
+    repeats = counts.astype(np.intp, copy=False)  # a 32-bit system's repeat refuses int64
+    source = np.repeat(np.arange(len(counts)), repeats)  # (len(cleaned),) the original character behind each
     anchors = np.flatnonzero((counts > 0) | spaces)  # what is not one of these belongs to the character before it
     stops = np.append(anchors, len(counts))
     ends = stops[np.searchsorted(anchors, source, side="right")]
