@@ -43,10 +43,10 @@ from edge_albert.training.pretraining_data import (
     EpochBatches,
     ExampleMaker,
     Spans,
-    collate,
     pack,
     special_tokens,
 )
+from edge_albert.training.pretraining_eval import held_out_sums
 from edge_albert.training.pretraining_loss import PretrainingLoss, means
 from edge_albert.training.pretraining_optimizer import make_optimizer
 from edge_albert.training.pretraining_recipe import PretrainRecipe
@@ -191,7 +191,6 @@ class Pretrainer:
 
     # -- evaluation ----------------------------------------------------------------------------------------------------
 
-    @torch.no_grad()
     def evaluate(self) -> Figures:
         """The figures of at most EVALUATED held-out examples, the same ones at every call; {} if none are held out."""
         spans = self._held_out
@@ -200,14 +199,9 @@ class Pretrainer:
         maker = replace(self.maker, seed=0)
         numbers = np.unique(np.linspace(0, len(spans) - 1, EVALUATED).astype(int))
         parts = np.split(numbers, range(self.recipe.micro_batch, len(numbers), self.recipe.micro_batch))
-        self.model.eval()
-        sums = np.zeros(5)
-        for part in parts[self.ranks.rank :: self.ranks.world]:
-            examples = [maker.make(spans, 0, int(number)) for number in part]
-            batch = collate(examples, self.tokenizer.pad_id, self.padded_length).to(self.ranks.device)
-            with autocast(self.ranks.device):
-                mlm, order, right = self.loss(batch)
-            sums += [mlm.item(), order.item(), *right.tolist(), len(batch.labels)]
+        mine = parts[self.ranks.rank :: self.ranks.world]
+        pad_id = self.tokenizer.pad_id
+        sums = held_out_sums(self.loss, maker, spans, mine, pad_id=pad_id, length=self.padded_length)
         *totals, masked = self.ranks.sum(sums.tolist())
         return means(totals, masked, len(numbers))
 

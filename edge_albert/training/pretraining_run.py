@@ -18,8 +18,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from edge_albert.atomic import write_file_atomic
 from edge_albert.checkpoint import Checkpoint, expected_shapes, read_checkpoint
 from edge_albert.checkpoint_formats.hub import TOKENIZER_FILES
@@ -135,7 +133,6 @@ def pretrain(folder: Path, ranks: Ranks, *, workers: int | None = None) -> None:
     store = TokenStore(plan.shards)
     store.check_vocabulary(tokenizer)
     make_deterministic(plan.recipe.seed, ranks.device)
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # a debugging aid: 3 %
     model = build_model(plan.config, "pretraining")
     assert isinstance(model, AlbertForPreTraining)
     if plan.init is not None and not checkpoints(folder / "checkpoints"):

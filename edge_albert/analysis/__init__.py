@@ -1,0 +1,1 @@
+"""What the paper's ideas buy, measured: the parts of `python -m edge_albert.analyze`."""
