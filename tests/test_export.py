@@ -64,7 +64,7 @@ def test_the_command_writes_a_bundle_that_answers(checkpoint, tmp_path):
     assert sorted(path.name for path in out.iterdir()) == [
         "bundle.json", "golden.json", *["labels.txt"] * installed("tflite"), "model.onnx",
         *["model.tflite"] * installed("tflite"),
-        "report.json", "report.md", "spiece.model",
+        "report.html", "report.json", "report.md", "spiece.model",
     ]  # fmt: skip
     answered = command(out, "the baker painted the blue door", "--json", module="edge_albert.run")
     assert answered.returncode == 0, answered.stderr

@@ -24,7 +24,7 @@ from edge_albert.tasks import TASKS
 from edge_albert.training import metrics
 
 pytest.importorskip("onnx")
-REPORTS = ["report.json", "report.md"]
+REPORTS = ["report.html", "report.json", "report.md"]
 
 
 @pytest.fixture(scope="module")

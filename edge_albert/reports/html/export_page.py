@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from edge_albert.reports.export_report import held
 from edge_albert.reports.html.charts import Bar, bars, legend
 from edge_albert.reports.html.page import Markup, element, facts, figures, joined, page, paragraph, section, table
 from edge_albert.reports.html.quality_page import quality_sections
@@ -32,7 +33,7 @@ _REST = "graph, names, constants"
 def to_html(report: Report, *more: Markup) -> str:
     """report.html. more: sections that other measurements add (a benchmark, an APK)."""
     model = report["model"]
-    title = f"{Path(model['source']).name}: {report['precision']} bundle"
+    title = f"{Path(model['source']).name}: {report['precision']} {'bundle' if held(report) else 'export, refused'}"
     return page(
         title,
         element("h1", title),
