@@ -6,7 +6,6 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 from edge_albert.atomic import write_file_atomic
 from edge_albert.cli import run_command
