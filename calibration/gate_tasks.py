@@ -30,12 +30,13 @@ Metric = Callable[[np.ndarray, np.ndarray], float]
 @dataclass(frozen=True)
 class Judged:
     """Rows of data as inputs of one model. gold: (N, …), an entry per row; predict: outputs for `encodings` ►
-    predicted (N, …); sha256: of the rows."""
+    predicted (N, …); sha256: of the rows. texts: what each encoding was made of, for people; may be empty."""
 
     encodings: Sequence[Encoding]
     gold: np.ndarray
     predict: Callable[[Rows], np.ndarray]
     sha256: str
+    texts: Sequence[str] = ()
 
 
 def task_metrics(task: Task, config: AlbertConfig) -> Mapping[str, Metric]:
@@ -70,7 +71,8 @@ def read_judged(file: TextFile, metric: str, config: AlbertConfig, task: Task, t
         inputs = [(row.text, row.pair) for row in examples.rows]
         predict = _labels if task.name == "text-classification" else _numbers
     encodings = [encode(text, pair, config, tokenizer).encoding for text, pair in inputs]
-    return Judged(encodings, gold, predict, _hash(examples.rows))
+    texts = [text if pair is None else f"{text} | {pair}" for text, pair in inputs]
+    return Judged(encodings, gold, predict, _hash(examples.rows), texts)
 
 
 def _hash(rows: Sequence[Any]) -> str:
@@ -128,7 +130,8 @@ def _tagged(file: TextFile, metric: str, config: AlbertConfig, tokenizer: Tokeni
         return np.array([(len(gold & found), len(gold), len(found)) for gold, found in pairs])
 
     types = [np.zeros_like(ids) for ids in windows.input_ids]
-    return Judged(_encodings(windows.input_ids, types), np.zeros(len(rows)), predict, _hash(rows))
+    texts = [" ".join(row.words) for row in rows] if len(types) == len(rows) else []
+    return Judged(_encodings(windows.input_ids, types), np.zeros(len(rows)), predict, _hash(rows), texts)
 
 
 def _entity_f1(gold: np.ndarray, predicted: np.ndarray) -> float:

@@ -10,11 +10,13 @@ import numpy as np
 
 from converters.albert_graph import write_albert
 from converters.audit import unique_matrices
+from converters.exit_graph import check_exits
 from converters.graph import GraphWriter
 from converters.quantize import ActivationRanges, BlockQuantized, WeightRecord
 from converters.scheme import Scheme, check_scheme
-from edge_albert.checkpoint_formats.tensors import head_outputs
+from edge_albert.checkpoint_formats.tensors import all_head_outputs
 from edge_albert.config import AlbertConfig, count_parameters
+from edge_albert.early_exit import Exits
 from edge_albert.errors import EdgeAlbertError
 from edge_albert.sites import quantizable_weights, short_name
 from edge_albert.tasks import Task
@@ -50,6 +52,7 @@ def convert(
     block_size: int = 64,
     rounded: Mapping[str, BlockQuantized] | None = None,
     ranges: ActivationRanges | None = None,
+    exits: Exits | None = None,
 ) -> Converted:
     """Write the model in one format; the same input gives the same bytes. EdgeAlbertError for unknown choices.
 
@@ -59,11 +62,14 @@ def convert(
     overrides: {weight name of `edge_albert.sites.quantizable_weights`: its own precision}. block_size: 32, 64 or 128,
     of int4; a matrix whose rows it does not divide takes a smaller block, or int8 where none fits. rounded: {weight
     name: int4 values chosen by error compensation (calibration/gptq.py)}; the others are rounded plainly.
+    exits: how inputs leave early, in a model trained for it; None for a graph that always runs every iteration.
     """
     scheme = Scheme(precision, dict(overrides or {}), block_size, dict(rounded or {}), ranges)
     check_scheme(scheme, config, task, compat=compat and format == "tflite")
+    if exits is not None:
+        check_exits(config, unroll=unroll or (compat and format == "tflite"), precision=precision)
     writer, formatted = _writer(format, scheme, unroll, compat, task, tokenizer_file)
-    write_albert(writer, config, tensors, task)
+    write_albert(writer, config, tensors, task, exits)
     content = writer.finish()
     form = _form(config, unroll or (compat and format == "tflite"))
     facts = {"precision": precision, "form": form, **formatted, **_needs(format, scheme)}
@@ -97,7 +103,7 @@ def _needs(format: str, scheme: Scheme) -> dict[str, object]:
 def _floor_bytes(scheme: Scheme, config: AlbertConfig, tensors: Mapping[str, np.ndarray], task: Task) -> int:
     """Parameters whose precision cannot be chosen (biases, norms, the head) count in that of the file."""
     weights = quantizable_weights(config, pooled=task.pooled)
-    left = count_parameters(config, pooler=task.pooled, head_outputs=head_outputs(config, task.name)).total
+    left = count_parameters(config, pooler=task.pooled, head_outputs=all_head_outputs(config, task.name)).total
     total = 0.0
     for name, array in unique_matrices(tensors, smallest=1).items():
         short = short_name(name).replace("_embeddings.", ".")

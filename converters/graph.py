@@ -11,19 +11,23 @@ Sizes that the caller chooses at run time are symbols: BATCH and LENGTH.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from converters.quantize import WeightRecord
+
+if TYPE_CHECKING:
+    from converters.arithmetic import Arithmetic
 
 BATCH = "batch"
 LENGTH = "length"
 PRECISIONS = ("fp32", "fp16", "int8", "int4", "int8-static")
 
 Shape = tuple["int | str", ...]
+State = Mapping[str, "Tensor"]
 
 
 @dataclass(frozen=True)
@@ -62,12 +66,20 @@ class GraphWriter(Protocol):
     """One file being written. Every method appends to the graph and returns the new value.
 
     records: how each weight matrix was stored, by the name it was handed over under; filled as they are written.
+    math: small arithmetic on what the graph computes, for the exits of a loop.
     """
 
     records: dict[str, WeightRecord]
 
+    @property
+    def math(self) -> Arithmetic: ...
+
     def input(self, name: str) -> Tensor:
         """A graph input of token numbers or flags, (BATCH, LENGTH)."""
+        ...
+
+    def scalar_input(self, name: str, default: np.generic) -> Tensor:
+        """A graph input of one number, of the default's kind; callers that do not give it get the default."""
         ...
 
     def embedding(self, name: str, table: np.ndarray, ids: Tensor) -> Tensor:
@@ -106,6 +118,20 @@ class GraphWriter(Protocol):
         self, name: str, times: int, x: Tensor, constant: Tensor, body: Callable[[Tensor, Tensor], Tensor]
     ) -> Tensor:
         """x ◄ body(x, constant), `times` times. What `body` writes stands once in the file, unless it is unrolled."""
+        ...
+
+    def exit_loop(
+        self,
+        name: str,
+        times: int,
+        state: State,
+        constants: Sequence[Tensor],
+        body: Callable[[Tensor, State, Sequence[Tensor]], tuple[State, Tensor]],
+    ) -> State:
+        """state ◄ body(number of the iteration from 0, state, constants), at most `times` times, at least once.
+
+        body also says whether to go on: a float32 scalar above 0. Never unrolled.
+        """
         ...
 
     def first_token(self, name: str, x: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from converters.graph import Shape, Tensor
+from converters.graph import Shape, State, Tensor
 
 OPSET = 17
 IR_VERSION = 8
@@ -89,8 +89,11 @@ class OnnxGraph:
     def cast(self, name: str, x: Tensor, dtype: str = "float") -> Tensor:
         return self.op("Cast", name, [x.name], x.shape, dtype, to=_TYPES[dtype])
 
-    def input(self, value: Tensor) -> Tensor:
+    def input(self, value: Tensor, default: np.ndarray | None = None) -> Tensor:
+        """A graph input; with a default, an initialiser of its name, which ONNX lets callers override."""
         self.inputs.append(value)
+        if default is not None:  # never shared with an equal constant, which must not change
+            self._constants[value.name] = numpy_helper.from_array(default, value.name)
         return value
 
     def output(self, name: str, x: Tensor) -> None:
@@ -106,27 +109,31 @@ class OnnxGraph:
         yield
         self.iteration = None
 
-    def loop_body(self, name: str, x: Tensor, body: Callable[[Tensor], Tensor]) -> onnx.GraphProto:
-        """The sub-graph of a Loop: (iteration, go on?, x) ► (go on, body(x)); all else comes from the outer scope."""
+    def loop_body(
+        self, name: str, state: State, body: Callable[[Tensor, State], tuple[State, Tensor | None]]
+    ) -> onnx.GraphProto:
+        """The sub-graph of a Loop: (iteration, go on?, *state) ► (go on, *state); all else comes from the outer scope.
+
+        body: iteration, state ► the next state, and whether to go on (bool); None goes on as long as the Loop counts.
+        """
         outer_nodes, outer_values = self._nodes, self._values
         self._nodes, self._values = [], []
-        inputs = [
-            Tensor(f"{name}.iteration", (), "int"),
-            Tensor(f"{name}.condition", (), "bool"),
-            Tensor(f"{name}.input", x.shape),
-        ]
-        self.iteration = inputs[0]
-        result = body(inputs[2])
+        iteration, condition = Tensor(f"{name}.iteration", (), "int"), Tensor(f"{name}.condition", (), "bool")
+        entries = {key: Tensor(f"{name}.{key}", value.shape, value.dtype) for key, value in state.items()}
+        self.iteration = iteration
+        results, go_on = body(iteration, entries)
         self.iteration = None
-        go_on = Tensor(f"{name}.go_on", (), "bool")
-        self._nodes.append(helper.make_node("Identity", [inputs[1].name], [go_on.name], name=go_on.name))
-        inner_values = [value for value in self._values if value.name != result.name]
+        if go_on is None:
+            go_on = Tensor(f"{name}.go_on", (), "bool")
+            self._nodes.append(helper.make_node("Identity", [condition.name], [go_on.name], name=go_on.name))
+        outputs = [go_on, *(results[key] for key in state)]
+        named = {value.name for value in outputs}
         graph = helper.make_graph(
             self._nodes,
             f"{name}.layer",
-            [_value_info(value) for value in inputs],
-            [_value_info(go_on), _value_info(result)],
-            value_info=inner_values,
+            [_value_info(value) for value in (iteration, condition, *entries.values())],
+            [_value_info(value) for value in outputs],
+            value_info=[value for value in self._values if value.name not in named],
         )
         self._nodes, self._values = outer_nodes, outer_values
         return graph

@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from converters.graph import BATCH, LENGTH, Linear, Norm, Shape, Tensor
+from converters.arithmetic import OnnxArithmetic
+from converters.graph import BATCH, LENGTH, Linear, Norm, Shape, State, Tensor
 from converters.onnx_graph import CONTRIB, OnnxGraph
 from converters.onnx_weights import OnnxWeights
 from converters.scheme import Scheme
@@ -28,11 +29,16 @@ class OnnxWriter:
     def __init__(self, scheme: Scheme, *, unroll: bool = False, producer: str = "edge_albert") -> None:
         self._graph = OnnxGraph(producer)
         self._weights = OnnxWeights(self._graph, scheme)
+        self.math = OnnxArithmetic(self._graph)
         self.records = self._weights.stored.records
         self._unroll = unroll
 
     def input(self, name: str) -> Tensor:
         return self._graph.input(Tensor(name, (BATCH, LENGTH), "int"))
+
+    def scalar_input(self, name: str, default: np.generic) -> Tensor:
+        value = Tensor(name, (), "float" if default.dtype.kind == "f" else "int")
+        return self._graph.input(value, np.asarray(default))
 
     def embedding(self, name: str, table: np.ndarray, ids: Tensor) -> Tensor:
         def pick(part: str, source: str, shape: Shape, dtype: str) -> Tensor:
@@ -90,10 +96,33 @@ class OnnxWriter:
                 with self._graph.unrolled(iteration):
                     x = body(x, constant)
             return x
-        graph = self._graph.loop_body(name, x, lambda x: body(x, constant))
+        graph = self._graph.loop_body(
+            name, {"input": x}, lambda _, state: ({"input": body(state["input"], constant)}, None)
+        )
+        return self._op("Loop", name, [*self._loop_start(name, times), x.name], x.shape, body=graph)
+
+    def _loop_start(self, name: str, times: int) -> tuple[str, str]:
         count = self._graph.constant(f"{name}.times", np.int64(times))
-        go_on = self._graph.constant("const.true", np.array(True))
-        return self._op("Loop", name, [count, go_on, x.name], x.shape, body=graph)
+        return count, self._graph.constant("const.true", np.array(True))
+
+    def exit_loop(
+        self,
+        name: str,
+        times: int,
+        state: State,
+        constants: Sequence[Tensor],
+        body: Callable[[Tensor, State, Sequence[Tensor]], tuple[State, Tensor]],
+    ) -> State:
+        def with_condition(iteration: Tensor, state: State) -> tuple[State, Tensor]:
+            following, more = body(iteration, state, constants)
+            none = self._graph.scalar(0)
+            return following, self._op("Greater", f"{name}.go_on", [more.name, none], (), "bool")
+
+        graph = self._graph.loop_body(name, state, with_condition)
+        inputs = [*self._loop_start(name, times), *(value.name for value in state.values())]
+        outputs = [Tensor(f"{name}.{key}.last", value.shape, value.dtype) for key, value in state.items()]
+        results = self._graph.ops("Loop", name, inputs, outputs, body=graph)
+        return dict(zip(state, results, strict=True))
 
     def first_token(self, name: str, x: Tensor) -> Tensor:
         index = self._graph.constant("const.first", np.int64(0))

@@ -5,18 +5,19 @@ Between converters/tflite_model.py, which numbers things, and the writer, which 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from converters.graph import BATCH, LENGTH, Shape, Tensor
+from converters.graph import BATCH, LENGTH, Shape, State, Tensor
 from converters.tflite_model import GraphBuilder, ModelBuilder
 from edge_albert.tflite_format import TENSOR_TYPES
 
 _SIZES = {BATCH: 1, LENGTH: -1}
 _TYPES = {"float": "float32", "int": "int32", "bool": "bool"}
+_MORE = "more_to_do"  # the entry of a loop's state that ends it
 
 
 class TfliteGraph:
@@ -58,12 +59,22 @@ class TfliteGraph:
             self.builder.operator("DEQUANTIZE", [stored], [self._values[wide]], version=3)
         return self._values[wide]
 
+    def constant_value(self, name: str, array: np.ndarray) -> Tensor:
+        """A constant that stands where a value may."""
+        self._values[name] = self.builder.constant(name, array)
+        return Tensor(name, array.shape)
+
     # -- operators -----------------------------------------------------------------------------------------------------
 
     def input(self, name: str) -> Tensor:
         if name not in self._inputs:
             raise ValueError(f"{name} is not an input that a TFLite file of this project has")
         return Tensor(name, (BATCH, LENGTH), "int")
+
+    def scalar_input(self, name: str, dtype: str) -> Tensor:
+        """One more input of the file, a vector of one number. Such inputs stand behind the others."""
+        self._inputs[name] = self._values[name] = self.builder.tensor(name, (1,), _TYPES[dtype])
+        return Tensor(name, (1,), dtype)
 
     def new(
         self, name: str, shape: Shape, dtype: str = "float", quantization: tuple[float, int] | None = None
@@ -119,42 +130,83 @@ class TfliteGraph:
     def loop(
         self, name: str, times: int, x: Tensor, constant: Tensor, body: Callable[[Tensor, Tensor], Tensor]
     ) -> Tensor:
-        """A WHILE over the state (iteration, x, constant), with a sub-graph each for its condition and its body."""
+        """x ◄ body(x, constant), `times` times."""
+
+        def layer(_: Tensor, state: State) -> State:
+            return {"input": body(state["input"], state["constant"]), "constant": state["constant"]}
+
+        return self._while(name, times, {"input": x, "constant": constant}, layer, {"input": name})["input"]
+
+    def exit_loop(
+        self,
+        name: str,
+        times: int,
+        state: State,
+        constants: Sequence[Tensor],
+        body: Callable[[Tensor, State, Sequence[Tensor]], tuple[State, Tensor]],
+    ) -> State:
+        """As `converters.graph.GraphWriter.exit_loop`: constants and the word to go on are part of the loop's state."""
+        fixed = {f"constant_{i}": value for i, value in enumerate(constants)}
+
+        def layer(iteration: Tensor, state: State) -> State:
+            held = [state[key] for key in fixed]
+            following, more = body(iteration, {key: state[key] for key in names}, held)
+            return {**following, **dict(zip(fixed, held, strict=True)), _MORE: more}
+
+        names = list(state)
+        return self._while(name, times, {**state, **fixed, _MORE: self.constant_value(_MORE, np.float32(1))}, layer, {})
+
+    def _while(
+        self,
+        name: str,
+        times: int,
+        state: State,
+        body: Callable[[Tensor, State], State],
+        called: Mapping[str, str],
+    ) -> State:
+        """A WHILE over (iteration, *state), with a sub-graph each for its condition and its body.
+
+        It ends after `times` iterations, or when the state's _MORE, if it has one, is 0. called: names of results.
+        """
         outer, outer_values = self.builder, self._values
-        condition = self._condition(f"{name}.condition", times, x, constant)
-        layer = self._body(f"{name}.layer", x, constant, body)
+        condition = self._condition(f"{name}.condition", times, state)
+        layer = self._body(f"{name}.layer", state, body)
         self.builder, self._values = outer, outer_values
-        inputs = [self.number(0), self._values[x.name], self._values[constant.name]]
-        results = [
-            self.new(f"{name}.iterations", (), "int"),
-            self.new(name, x.shape),
-            self.new(f"{name}.constant", constant.shape),
-        ]
+        inputs = [self.number(0), *(self._values[value.name] for value in state.values())]
+        results = {
+            key: self.new(called.get(key, f"{name}.{key}"), value.shape, value.dtype) for key, value in state.items()
+        }
+        counted = self.new(f"{name}.iterations", (), "int")
         self.builder.operator(
             "WHILE",
             inputs,
-            [self._values[result.name] for result in results],
+            [self._values[value.name] for value in (counted, *results.values())],
             cond_subgraph_index=condition.index,
             body_subgraph_index=layer.index,
         )
-        return results[1]
+        return results
 
-    def _enter(self, name: str, x: Tensor, constant: Tensor) -> list[Tensor]:
-        """Begin a sub-graph whose inputs are the loop's state: (iteration, x, constant)."""
+    def _enter(self, name: str, state: State) -> tuple[Tensor, dict[str, Tensor]]:
+        """Begin a sub-graph whose inputs are the loop's state: the iteration, and a value for each entry."""
         self.builder, self._values = self._model.graph(name), {}
-        state = [self.new("iteration", (), "int"), self.new("input", x.shape), self.new("constant", constant.shape)]
-        self.builder.inputs = [self._values[value.name] for value in state]
-        return state
+        iteration = self.new("iteration", (), "int")
+        entries = {key: self.new(key, value.shape, value.dtype) for key, value in state.items()}
+        self.builder.inputs = [self._values[value.name] for value in (iteration, *entries.values())]
+        return iteration, entries
 
-    def _condition(self, name: str, times: int, x: Tensor, constant: Tensor) -> GraphBuilder:
-        state = self._enter(name, x, constant)
-        more = self.op("LESS", "more", [state[0], self.number(times)], (), "bool")
+    def _condition(self, name: str, times: int, state: State) -> GraphBuilder:
+        iteration, entries = self._enter(name, state)
+        more = self.op("LESS", "more", [iteration, self.number(times)], (), "bool")
+        if _MORE in entries:
+            wanted = self.op("LESS", "wanted", [self.scalar(0), entries[_MORE]], (), "bool")
+            more = self.op("LOGICAL_AND", "both", [more, wanted], (), "bool")
         self.builder.outputs = [self._values[more.name]]
         return self.builder
 
-    def _body(self, name: str, x: Tensor, constant: Tensor, body: Callable[[Tensor, Tensor], Tensor]) -> GraphBuilder:
-        state = self._enter(name, x, constant)
-        result = body(state[1], state[2])
-        following = self.op("ADD", "next_iteration", [state[0], self.number(1)], (), "int")
-        self.builder.outputs = [self._values[value.name] for value in (following, result, state[2])]
+    def _body(self, name: str, state: State, body: Callable[[Tensor, State], State]) -> GraphBuilder:
+        iteration, entries = self._enter(name, state)
+        results = body(iteration, entries)
+        following = self.op("ADD", "next_iteration", [iteration, self.number(1)], (), "int")
+        outputs = [following, *(results[key] for key in state)]
+        self.builder.outputs = [self._values[value.name] for value in outputs]
         return self.builder

@@ -24,17 +24,20 @@ refuses the file.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from converters.graph import Linear, Norm, Shape, Tensor
+from converters.arithmetic import TfliteArithmetic
+from converters.graph import Linear, Norm, Shape, State, Tensor
 from converters.scheme import Scheme
 from converters.tflite_graph import TfliteGraph
 from converters.tflite_metadata import BUFFER_NAME, INPUTS, model_metadata
 from converters.tflite_weights import TfliteWeights
 from edge_albert.tasks import Task
+from edge_albert.tflite_format import INPUT_DEFAULTS
 
 _MASKED = 1e4  # subtracted from the scores of padding: exp(-10000) is 0 in float32
 
@@ -59,16 +62,23 @@ class TfliteWriter:
     ) -> None:
         self._graph = TfliteGraph(tuple(INPUTS))
         self._weights = TfliteWeights(self._graph, scheme, compat=compat)
+        self.math = TfliteArithmetic(self._graph)
         self.records = self._weights.stored.records
         self._unroll = unroll or compat
         self._description = description
         self._metadata: dict[str, bytes] = {}
+        self._defaults: dict[str, float] = {}  # of inputs that are one number
         if task is not None:
             card = model_metadata(task, description=description, tokenizer_file=tokenizer_file)
             self._metadata[BUFFER_NAME] = card
 
     def input(self, name: str) -> Tensor:
         return self._graph.input(name)
+
+    def scalar_input(self, name: str, default: np.generic) -> Tensor:
+        """TFLite inputs have no defaults: this one goes into the file's metadata, where the runtime finds it."""
+        self._defaults[name] = default.item()
+        return self._graph.scalar_input(name, "float" if default.dtype.kind == "f" else "int")
 
     def embedding(self, name: str, table: np.ndarray, ids: Tensor) -> Tensor:
         return self._weights.rows(name, table, ids)
@@ -155,6 +165,16 @@ class TfliteWriter:
                 x = body(x, constant)
         return x
 
+    def exit_loop(
+        self,
+        name: str,
+        times: int,
+        state: State,
+        constants: Sequence[Tensor],
+        body: Callable[[Tensor, State, Sequence[Tensor]], tuple[State, Tensor]],
+    ) -> State:
+        return self._graph.exit_loop(name, times, state, constants, body)
+
     def first_token(self, name: str, x: Tensor) -> Tensor:
         return self._op("GATHER", name, [x, self._int(0)], (x.shape[0], x.shape[2]), axis=1)
 
@@ -171,7 +191,10 @@ class TfliteWriter:
         self._graph.output(name, x)
 
     def finish(self) -> bytes:
-        return self._graph.finish(description=self._description, metadata=self._metadata)
+        metadata = dict(self._metadata)
+        if self._defaults:
+            metadata[INPUT_DEFAULTS] = json.dumps(self._defaults, sort_keys=True).encode()
+        return self._graph.finish(description=self._description, metadata=metadata)
 
     def _op(
         self, kind: str, name: str, inputs: Sequence[Tensor | int], shape: Shape, dtype: str = "float", **options: Any

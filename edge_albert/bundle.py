@@ -11,6 +11,9 @@ and `files`. `files` maps every file that a device reads to its `sha256` and `si
 plain file name. Fields that a reader does not know MUST be ignored; a `format_version` above the reader's MUST be
 refused.
 
+A model whose inputs leave early has `early_exit`: its `criterion`, the default `threshold`, its `iterations` and
+`labels` (edge_albert/early_exit.py); what it answers when nothing else is said.
+
 A bundle is verified before an engine sees a byte of it: TFLite and ONNX Runtime do not check what they map.
 The same input gives the same bytes, so nothing here depends on the time, the machine or the folder's name.
 """
@@ -25,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_albert.config import AlbertConfig
+from edge_albert.early_exit import Exits
 from edge_albert.errors import BundleError, EdgeAlbertError
 from edge_albert.tasks import Task, get_task
 
@@ -67,6 +71,12 @@ class Bundle:
     def model_hash(self, format: str) -> str:
         """sha256 of the model file, as verified."""
         return self.manifest["files"][self.manifest["models"][format]["file"]]["sha256"]
+
+    @property
+    def exits(self) -> Exits | None:
+        """How inputs leave the model early; None for one that always runs every iteration."""
+        said = self.manifest.get("early_exit")
+        return None if said is None else Exits.from_json(said, str(self.folder / MANIFEST))
 
     def golden(self) -> dict[str, Any]:
         """The content of golden.json."""

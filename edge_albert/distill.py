@@ -12,11 +12,13 @@ from typing import Any
 from edge_albert.cli import leave_without, run_command
 
 try:
+    from edge_albert.config import EXIT_HEADS
     from edge_albert.data_options import add_columns
     from edge_albert.training.data import Columns, describe_bad
     from edge_albert.training.distillation import Layers, Matching
     from edge_albert.training.distillation_run import LOG, TASKS, Request, distill
     from edge_albert.training.distillation_student import StudentRequest
+    from edge_albert.training.early_exit import DEFAULT_HEADS
     from edge_albert.training.loop import Recipe
     from edge_albert.training.teacher import VECTORS
 except ModuleNotFoundError as error:
@@ -33,6 +35,7 @@ then:
 Other students and tasks:
   --init-from-teacher --iterations 6         an ALBERT teacher's own layer, applied less often
   --student pretrained --embedding-size 64   the same checkpoint with a smaller embedding
+  --student pretrained --early-exit          answers after every iteration, for export --early-exit
   --student tiny --tokenizer spiece-folder   from random weights
   --task sentence-embedding --teacher sentence-encoder --unlabelled sentences.txt --dev STS-B/dev.tsv
 
@@ -118,6 +121,13 @@ def _add_training(group: argparse._ArgumentGroup) -> None:
         "--warmup", type=_share, default=recipe.warmup, metavar="SHARE", help="of all steps (%(default)s)"
     )
     group.add_argument("--weight-decay", type=_share, default=recipe.weight_decay, help="(%(default)s)")
+    group.add_argument(
+        "--early-exit",
+        nargs="?",
+        choices=EXIT_HEADS,
+        const=DEFAULT_HEADS,
+        help="learn an answer after every iteration: by the one head, or a head for each (%(const)s)",
+    )
     group.add_argument("--evaluate-every", type=_whole, metavar="N", help="steps between looks at dev (an epoch)")
     group.add_argument(
         "--patience",
@@ -159,6 +169,7 @@ def main(argv: list[str] | None = None) -> int:
         ),
         metric=options.metric,
         max_length=options.max_length,
+        early_exit=options.early_exit,
         every=options.evaluate_every,
         cache=options.teacher_cache,
         checkpoints=options.checkpoints,

@@ -18,8 +18,9 @@ try:
     from converters.quantize import BLOCK_SIZES
     from edge_albert.android import check_assets, copy_bundle_to_assets
     from edge_albert.data_options import add_columns, text_file
+    from edge_albert.early_exit import CRITERIA
     from edge_albert.exporter import DEFAULT_MODEL, Request, export_bundle
-    from edge_albert.exporting.request import MIXED, RANGES
+    from edge_albert.exporting.request import AUTO, MIXED, RANGES
     from edge_albert.reports.export_report import held, refusal, to_text
     from edge_albert.runtime.engine import installed
     from edge_albert.tasks import TASKS
@@ -41,6 +42,10 @@ Smaller, and checked (docs/calibration.md explains it):
   python -m edge_albert.export --model my-albert --int8-static --per-tensor --ranges percentile
   python -m edge_albert.export --model my-albert --mixed 7000000       the best model file of at most 7 MB
   python -m edge_albert.export --model my-albert --int4 --eval dev.tsv --max-drop 0.5 --fallback
+
+Faster, for a model trained with finetune --early-exit (docs/early_exit.md):
+  python -m edge_albert.export --model my-albert --early-exit auto --eval dev.tsv --max-drop 0.5
+  python -m edge_albert.export --model my-albert --early-exit confidence --exit-threshold 0.9
 
 The bundle is written whole or not at all. Exit status 2: bad input, said in one line. Exit status 3: the export lost
 more than --max-drop allows; the output folder then holds report.json and report.md, and no bundle.
@@ -90,6 +95,7 @@ def parser() -> argparse.ArgumentParser:
         "--no-measure", dest="measure", action="store_false", help="leave out load time, latency and memory"
     )
     out.add_argument("--json", action="store_true", help="print the report as JSON on standard output")
+    _add_exits(out.add_argument_group("early exit, for a model trained with finetune --early-exit"))
     _add_calibration(out.add_argument_group("calibration, for --int4, --int8-static, --mixed and --max-loss"))
     _add_gate(out.add_argument_group("the gate"))
     add_columns(out.add_argument_group("columns of --eval and --calibration-data files"))
@@ -140,6 +146,21 @@ def _add_calibration(group: argparse._ArgumentGroup) -> None:
         "--per-tensor",
         action="store_true",
         help="one range of --int8-static for all iterations (default: one for each, where the format allows)",
+    )
+
+
+def _add_exits(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--early-exit",
+        choices=(AUTO, *CRITERIA),
+        help="let an input leave once its answer is settled, by this criterion; auto: chosen on half of --eval so that "
+        "--max-drop holds, judged on the other half",
+    )
+    group.add_argument(
+        "--exit-threshold",
+        type=float,
+        metavar="X",
+        help="of the criterion: a probability, an entropy in nats, a count, a difference; may be changed at run time",
     )
 
 
@@ -195,6 +216,8 @@ def _request(options: argparse.Namespace) -> Request:
         metric=options.metric,
         max_drop=options.max_drop,
         fallback=options.fallback,
+        early_exit=options.early_exit,
+        exit_threshold=options.exit_threshold,
         force=options.force,
         measure=options.measure,
         android=options.android is not None,
@@ -263,6 +286,8 @@ def _command(options: argparse.Namespace) -> str:
     if options.task:
         words += ["--task", options.task]
     words += _precision_words(options)
+    words += ["--early-exit", options.early_exit] if options.early_exit else []
+    words += ["--exit-threshold", f"{options.exit_threshold:g}"] if options.exit_threshold is not None else []
     words += ["--format", ",".join(options.formats)] if options.formats else []
     words += [flag for flag, wanted in (("--unroll", options.unroll), ("--tflite-compat", options.compat)) if wanted]
     return shlex.join(words)
@@ -280,8 +305,10 @@ def _precision_words(options: argparse.Namespace) -> list[str]:
     words += ["--per-tensor"] if options.per_tensor else []
     for flag, path in (("--calibration", options.calibration), ("--calibration-data", options.calibration_data)):
         words += [flag, path.name] if path is not None else []
-    if options.fallback and options.eval is not None and options.max_drop is not None:
-        words += ["--eval", options.eval.name, "--max-drop", f"{options.max_drop:g}", "--fallback"]
+    decided = options.fallback or options.early_exit == AUTO  # by the labelled rows
+    if decided and options.eval is not None and options.max_drop is not None:
+        words += ["--eval", options.eval.name, "--max-drop", f"{options.max_drop:g}"]
+        words += ["--fallback"] if options.fallback else []
     return words
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from calibration.reference import ReferenceModel
 from edge_albert import __version__
 from edge_albert.atomic import atomic_folder
 from edge_albert.bundle import MODEL_FILES, to_json
+from edge_albert.early_exit import NEVER, THRESHOLD
 from edge_albert.errors import EdgeAlbertError
 from edge_albert.exporting.bundle_files import (
     GOLDEN_TEXTS,
@@ -29,9 +31,10 @@ from edge_albert.exporting.bundle_files import (
     tolerance,
     write_device_files,
 )
+from edge_albert.exporting.exits import ExitPlan, plan_exits, plan_facts
 from edge_albert.exporting.model_file import Written, Yardstick, write_model
 from edge_albert.exporting.precision import Plan, Planner
-from edge_albert.exporting.request import Request
+from edge_albert.exporting.request import AUTO, Request
 from edge_albert.exporting.source import DEFAULT_MODEL, Source, model_facts, notes, read_source, said
 from edge_albert.reports.export_report import to_markdown, verdict_line
 from edge_albert.reports.html.export_page import to_html
@@ -55,7 +58,7 @@ def export_bundle(request: Request, progress: Progress = lambda line: None) -> d
     _check(request)
     started = time.perf_counter()
     with atomic_folder(request.output, force=request.force or _was_refused(request.output)) as folder:
-        given = read_source(request.source, request.task)
+        given = read_source(request.source, request.task, exits=request.early_exit is not None)
         progress(f"read     {said(given)}")
         for note in notes(given):
             progress(f"note     {note}")
@@ -69,11 +72,16 @@ def export_bundle(request: Request, progress: Progress = lambda line: None) -> d
             "precision": request.precision,
             "formats": {},
         }
-        planner = Planner(request, given, progress)
-        examples = agreement_examples(given.checkpoint.config, given.task, given.tokenizer, default_texts())
         evaluation = _evaluation(request, given)
+        exits = plan_exits(request, given, evaluation, progress)
+        planner = Planner(request, given, progress)
+        if exits is not None:
+            planner.leave_early(exits.exits)
+            report["early_exit"] = plan_facts(exits, given)
+        examples = agreement_examples(given.checkpoint.config, given.task, given.tokenizer, default_texts())
         plan = planner.first()
-        yardstick = _yardstick(given, [example.encoding for example in examples], evaluation, request, progress)
+        encodings = [example.encoding for example in examples]
+        yardstick = _yardstick(given, encodings, evaluation, exits, request, progress)
         files = _write_until_it_holds(request, given, folder, planner, plan, yardstick, progress, report)
         report |= planner.facts
         report["formats"] = {format: written.facts for format, written in files.items()}
@@ -83,10 +91,10 @@ def export_bundle(request: Request, progress: Progress = lambda line: None) -> d
                 (folder / MODEL_FILES[format]).unlink()
         else:
             golden = golden_examples(examples[:GOLDEN_TEXTS], yardstick.expected)
-            _write_beside(request, given, folder, golden, files)
+            _write_beside(request, given, folder, golden, files, exits)
             for format, facts in report["formats"].items() if request.measure else ():
                 progress(f"measure  {MODEL_FILES[format]} in a fresh process")
-                facts["runtime"] = _measure(folder / MODEL_FILES[format], given)
+                facts["runtime"] = _measure(folder / MODEL_FILES[format], given, exits)
         (folder / "report.json").write_text(to_json(report), encoding="utf-8")
         (folder / "report.md").write_text(to_markdown(report), encoding="utf-8")
         (folder / "report.html").write_text(to_html(report), encoding="utf-8")
@@ -99,6 +107,12 @@ def _check(request: Request) -> None:
         raise EdgeAlbertError("--max-drop: the drop is measured on labelled rows: name them with --eval")
     if request.metric is not None and request.evaluation is None:
         raise EdgeAlbertError("--metric: is measured on labelled rows: name them with --eval")
+    if request.early_exit == AUTO and request.max_drop is None:
+        raise EdgeAlbertError("--early-exit auto: needs labelled rows and what may be lost: --eval FILE --max-drop X")
+    if request.early_exit in (None, AUTO) and request.exit_threshold is not None:
+        raise EdgeAlbertError("--exit-threshold: belongs to a criterion: name it, as in --early-exit confidence")
+    if request.early_exit not in (None, AUTO) and request.exit_threshold is None:
+        raise EdgeAlbertError(f"--early-exit {request.early_exit}: needs its threshold: --exit-threshold X, or auto")
     if request.fallback and request.max_drop is None:
         raise EdgeAlbertError("--fallback: needs to know what may be lost: say it with --max-drop")
 
@@ -116,7 +130,12 @@ def _evaluation(request: Request, given: Source) -> Evaluation | None:
 
 
 def _yardstick(
-    given: Source, encodings: list[Encoding], evaluation: Evaluation | None, request: Request, progress: Progress
+    given: Source,
+    encodings: list[Encoding],
+    evaluation: Evaluation | None,
+    exits: ExitPlan | None,
+    request: Request,
+    progress: Progress,
 ) -> Yardstick:
     """What the files are held against; the float model runs here."""
     config, task = given.checkpoint.config, given.task
@@ -124,9 +143,12 @@ def _yardstick(
         rows = len(evaluation.judged.gold)
         progress(f"judge    the float model: {evaluation.metric} on {rows} rows of {evaluation.source}")
     model = ReferenceModel(config, given.checkpoint.tensors, task)
-    wanted = [encodings, [] if evaluation is None else evaluation.judged.encodings]
+    answered = exits is not None and exits.judgement is not None
+    wanted = [encodings, [] if evaluation is None or answered else evaluation.judged.encodings]
     expected, judged = (run_reference(model, part, config.pad_token_id, task.per_token) for part in wanted)
-    return Yardstick(encodings, expected, evaluation, judged, request.max_drop)
+    if exits is not None and exits.judgement is not None:
+        evaluation, judged = exits.judgement.gated, [row[-1] for row in exits.judgement.answers]
+    return Yardstick(encodings, expected, evaluation, judged, request.max_drop, exits)
 
 
 def _write_until_it_holds(
@@ -177,7 +199,12 @@ def _gate(evaluation: Evaluation, files: Mapping[str, Written], plan: Plan) -> d
 
 
 def _write_beside(
-    request: Request, given: Source, folder: Path, golden: dict[str, Any], files: Mapping[str, Written]
+    request: Request,
+    given: Source,
+    folder: Path,
+    golden: dict[str, Any],
+    files: Mapping[str, Written],
+    exits: ExitPlan | None,
 ) -> None:
     """Golden examples with what each file answers, the tokenizer and the manifest."""
     for format, written in files.items():
@@ -186,11 +213,14 @@ def _write_beside(
         golden["tolerance"][format] = tolerance(request.precision, outputs)
     models = {format: manifest_entry(format, written.converted) for format, written in files.items()}
     engines = {format: written.facts["engine"] for format, written in files.items()}
-    write_device_files(request, given, folder, golden, models, engines)
+    more = {} if exits is None else {"early_exit": asdict(exits.exits)}
+    write_device_files(request, given, folder, golden, models, engines, more)
 
 
-def _measure(path: Path, given: Source) -> dict[str, Any]:
+def _measure(path: Path, given: Source, exits: ExitPlan | None) -> dict[str, Any]:
+    """On random tokens, which say nothing about when real ones leave: so with every iteration."""
     config = given.checkpoint.config
     longest = config.max_position_embeddings
     lengths = [length for length in LENGTHS if length <= longest] or [longest]
-    return probe_in_fresh_process(path, lengths=lengths, vocab_size=config.vocab_size)
+    threshold = None if exits is None else float(exits.exits.feeds(NEVER)[THRESHOLD])
+    return probe_in_fresh_process(path, lengths=lengths, vocab_size=config.vocab_size, exit_threshold=threshold)

@@ -11,8 +11,10 @@ from typing import Any
 from edge_albert.cli import leave_without, run_command
 
 try:
+    from edge_albert.config import EXIT_HEADS
     from edge_albert.training.data import Columns, describe_bad
     from edge_albert.training.dataset_rows import DatasetSplit
+    from edge_albert.training.early_exit import DEFAULT_HEADS, ExitTraining
     from edge_albert.training.finetune_tasks import FINETUNE_TASKS
     from edge_albert.training.finetuning import DTYPES, LOG, Request, finetune
     from edge_albert.training.loop import Recipe
@@ -37,6 +39,7 @@ Other tasks:
   --task multiple-choice --train RACE/train --dev RACE/dev                        or .jsonl: article, options, answer
   --task token-classification --train train.conll --dev dev.conll                 or .jsonl: tokens, tags
   --task sentence-embedding --train STS-B/train.tsv --dev STS-B/dev.tsv           pairs with a score
+For early exit (docs/early_exit.md): add --early-exit, and export with --early-exit auto --eval DEV --max-drop 0.5
 A model from scratch: --model tiny --tokenizer spiece.model --lr 5e-4 --epochs 20
 
 The output folder is a Hugging Face checkpoint with its tokenizer and log.jsonl, and is written whole or not at all.
@@ -121,6 +124,19 @@ def _add_training(group: argparse._ArgumentGroup) -> None:
         metavar="P",
         help="of hidden states, attention and classifier (the checkpoint's; pre-trained ones often have 0)",
     )
+    group.add_argument(
+        "--early-exit",
+        nargs="?",
+        choices=EXIT_HEADS,
+        const=DEFAULT_HEADS,
+        help="train an answer after every iteration: by the one head, or a head for each (%(const)s)",
+    )
+    group.add_argument(
+        "--exit-distill",
+        type=_weight,
+        metavar="WEIGHT",
+        help=f"of what early answers learn from the last one, with --early-exit ({ExitTraining.distill:g}; 0: nothing)",
+    )
     group.add_argument("--seed", type=_count, default=recipe.seed, help="(%(default)s)")
     group.add_argument("--dtype", choices=tuple(DTYPES), default="fp32", help="of the written weights (fp32)")
 
@@ -131,6 +147,8 @@ def main(argv: list[str] | None = None) -> int:
     options = command.parse_args(argv)
     if options.dataset is None and (options.train is None or options.dev is None):
         command.error("--train and --dev are needed, or --dataset")
+    if options.exit_distill is not None and not options.early_exit:
+        command.error("--exit-distill is about the answers that --early-exit trains: add it")
     request = Request(
         task=options.task,
         model=options.model,
@@ -154,6 +172,7 @@ def main(argv: list[str] | None = None) -> int:
         max_length=options.max_length,
         stride=options.stride,
         dropout=options.dropout,
+        early_exit=_exits(options),
         dtype=options.dtype,
         force=options.force,
         tensorboard=options.tensorboard,
@@ -163,6 +182,13 @@ def main(argv: list[str] | None = None) -> int:
     if options.json:
         print(json.dumps(end, ensure_ascii=False))
     return 0
+
+
+def _exits(options: argparse.Namespace) -> ExitTraining | None:
+    if options.early_exit is None:
+        return None
+    weight = ExitTraining.distill if options.exit_distill is None else options.exit_distill
+    return ExitTraining(options.early_exit, weight)
 
 
 def _source(dataset: str | None, said: str) -> Source:
@@ -210,6 +236,10 @@ def _positive(text: str) -> float:
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return value
+
+
+def _weight(text: str) -> float:
+    return 0.0 if text in ("0", "0.0") else _positive(text)
 
 
 def _share(text: str) -> float:

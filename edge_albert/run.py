@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from edge_albert.cli import run_command
+from edge_albert.early_exit import NEVER
 from edge_albert.errors import DataError
 from edge_albert.runtime.classify import MultipleChoice, SentenceEmbedder, TextClassifier, TextRegressor
 from edge_albert.runtime.load import Runner, load
@@ -50,6 +51,22 @@ def parser() -> argparse.ArgumentParser:
         "--memory-mb", type=float, metavar="MB", help="what the whole process may take: plans engine and longest text"
     )
     out.add_argument(
+        "--depth", type=int, metavar="N", help="of a bundle with early exit: at most N iterations for a text"
+    )
+    out.add_argument(
+        "--exit-threshold",
+        type=_threshold,
+        metavar="X",
+        help="of a bundle with early exit: leave by X instead of the exported value; never: run every iteration",
+    )
+    out.add_argument(
+        "--latency-ms",
+        type=float,
+        metavar="MS",
+        help="of a bundle with early exit: as many iterations as fit into MS by the times of --benchmark",
+    )
+    out.add_argument("--benchmark", metavar="JSON", help="what python -m edge_albert.bench --output wrote here")
+    out.add_argument(
         "--cache", metavar="DIR", help="keep weights packed for this processor in DIR (smaller, faster start)"
     )
     out.add_argument(
@@ -68,6 +85,10 @@ def main(argv: list[str] | None = None) -> int:
         threads=options.threads,
         cache_dir=options.cache,
         memory_mb=options.memory_mb,
+        depth=options.depth,
+        exit_threshold=options.exit_threshold,
+        latency_ms=options.latency_ms,
+        benchmark=options.benchmark,
     )
     with model.session:
         if options.check:
@@ -81,6 +102,13 @@ def main(argv: list[str] | None = None) -> int:
             else:
                 print(line, flush=sys.stdout.isatty())
     return 2 if failed else 0
+
+
+def _threshold(text: str) -> float | str:
+    try:
+        return text if text == NEVER else float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither a number nor {NEVER!r}") from None
 
 
 def _check(model: Runner, as_json: bool) -> int:
@@ -152,14 +180,22 @@ def plain_answer(answer: Any) -> Any:
     """An answer as JSON holds it: fields by name, a vector as numbers with six decimals; lists of these for lists."""
     if isinstance(answer, np.ndarray):
         return [round(float(value), 6) for value in answer]
-    return [asdict(one) for one in answer] if isinstance(answer, list) else asdict(answer)
+    return [_fields(one) for one in answer] if isinstance(answer, list) else _fields(answer)
+
+
+def _fields(answer: Any) -> dict[str, Any]:
+    """Without iterations where the model has no early exit."""
+    return {name: value for name, value in asdict(answer).items() if name != "iterations" or value is not None}
 
 
 def _words(answer: Any) -> str:
-    """spam 99.1 %, or 3.812 for a value without a label; behind it (3 windows) for a text read in several."""
+    """spam 99.1 %, or 3.812 for a value without a label; behind it (3 windows) for a text read in several, and
+    (2 iterations) with early exit."""
     fields = asdict(answer)
     count = fields.pop("windows", 1)
+    used = fields.pop("iterations", None)
     windows = f" ({count} windows)" if count > 1 else ""
+    windows += f" ({used} iteration{'s' * (used > 1)})" if used is not None else ""
     if set(fields) == {"score"}:
         return f"{fields['score']:.3f}{windows}"
     name = " ".join(str(fields[key]) for key in ("label", "text") if fields.get(key)) or "(no answer)"

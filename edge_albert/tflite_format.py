@@ -17,6 +17,7 @@ import numpy as np
 from edge_albert.flatbuffer import FlatbufferError, Schema, read_flatbuffer
 
 VERSION = 3
+INPUT_DEFAULTS = "edge_albert.input_defaults"  # metadata: JSON, {input of one number: its value when none is given}
 MAX_ITERATIONS = 1000  # of one loop: no ALBERT has more layers, and a damaged number shall not keep a device busy
 
 # operator ► (its number, the table with its options)
@@ -37,10 +38,17 @@ OPERATORS: dict[str, tuple[int, str | None]] = {
     "MEAN": (40, "ReducerOptions"),
     "SUB": (41, "SubOptions"),
     "CAST": (53, "CastOptions"),
+    "MAXIMUM": (55, "MaximumMinimumOptions"),
+    "ARG_MAX": (56, "ArgMaxOptions"),
+    "MINIMUM": (57, "MaximumMinimumOptions"),
     "LESS": (58, "LessOptions"),
+    "LOG": (73, None),
     "SUM": (74, "ReducerOptions"),
     "RSQRT": (76, None),
+    "REDUCE_MAX": (82, "ReducerOptions"),
+    "LOGICAL_AND": (86, "LogicalAndOptions"),
     "SQUARED_DIFFERENCE": (99, "SquaredDifferenceOptions"),
+    "ABS": (101, "AbsOptions"),
     "QUANTIZE": (114, "QuantizeOptions"),
     "WHILE": (119, "WhileOptions"),
     "BATCH_MATMUL": (126, "BatchMatMulOptions"),
@@ -61,6 +69,7 @@ _OPTIONS = {
     "ReshapeOptions": 17, "MulOptions": 21, "GatherOptions": 23, "TransposeOptions": 26, "ReducerOptions": 27,
     "SubOptions": 28, "CastOptions": 37, "DequantizeOptions": 38, "LessOptions": 41, "SquaredDifferenceOptions": 76,
     "QuantizeOptions": 89, "WhileOptions": 93, "BatchMatMulOptions": 101, "CumsumOptions": 102, "GeluOptions": 116,
+    "MaximumMinimumOptions": 39, "ArgMaxOptions": 40, "LogicalAndOptions": 65, "AbsOptions": 78,
 }  # fmt: skip
 
 MODEL_SCHEMA = Schema(
@@ -101,6 +110,10 @@ MODEL_SCHEMA = Schema(
     BatchMatMulOptions { adj_x:bool adj_y:bool asymmetric_quantize_inputs:bool }
     CumsumOptions { exclusive:bool reverse:bool }
     GeluOptions { approximate:bool }
+    MaximumMinimumOptions { }
+    ArgMaxOptions { output_type:int8 }
+    LogicalAndOptions { }
+    AbsOptions { }
     """,
     root="Model",
     identifier=b"TFL3",
@@ -178,9 +191,18 @@ def _check_loop(own: int, loop: dict[str, Any], model: dict[str, Any]) -> None:
         raise FlatbufferError("WHILE and its sub-graphs disagree on what goes through the loop")
     start = _constant_int(graphs[own], loop["inputs"][0], model)
     step = _counted(body, "ADD", body["outputs"][0], model)
-    limit = _counted(condition, "LESS", condition["outputs"][0], model)
+    limit = _counted(condition, "LESS", _first_of_both(condition, condition["outputs"][0], model), model)
     if start is None or step != 1 or limit is None or not 0 <= start <= limit <= MAX_ITERATIONS:
         raise FlatbufferError(f"WHILE does not count by one to at most {MAX_ITERATIONS}")
+
+
+def _first_of_both(graph: dict[str, Any], output: int, model: dict[str, Any]) -> int:
+    """Of `output` = LOGICAL_AND(a, b), the condition of a loop that may end sooner, a; else `output` itself."""
+    for operator in graph["operators"]:
+        number = operator_number(model["operator_codes"][operator["opcode_index"]])
+        if output in operator["outputs"] and OPERATOR_NAMES[number] == "LOGICAL_AND":
+            return int(operator["inputs"][0])
+    return output
 
 
 def _counted(graph: dict[str, Any], kind: str, output: int, model: dict[str, Any]) -> int | None:

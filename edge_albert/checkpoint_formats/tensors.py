@@ -24,7 +24,8 @@ Shapes = dict[str, tuple[int, ...]]
 WORD_EMBEDDINGS = "albert.embeddings.word_embeddings.weight"
 _DECODER = "predictions.decoder."
 _PRETRAINING_HEADS = ("predictions.", "sop_classifier.")
-_TASK_HEADS = ("classifier.", "qa_outputs.", "exits.")
+EXITS = "exits."  # before the heads that answer early
+_TASK_HEADS = ("classifier.", "qa_outputs.", EXITS)
 _POOLER = "albert.pooler."
 _UNPREFIXED = ("embeddings.", "encoder.", "pooler.")  # AlbertModel's own names
 _BERT_LAYER = re.compile(r"(?:^|(\w+)\.)encoder\.layer\.\d+\.")
@@ -45,6 +46,11 @@ def head_outputs(config: AlbertConfig, task: str) -> int:
     return 0 if get_task(task).head is None else _FIXED_OUTPUTS.get(task, config.num_labels)
 
 
+def all_head_outputs(config: AlbertConfig, task: str) -> int:
+    """The same of all heads: with exit heads per iteration there are as many as iterations."""
+    return head_outputs(config, task) * (config.num_hidden_layers if config.exit_heads == "per-iteration" else 1)
+
+
 def expected_shapes(config: AlbertConfig, task: str | None) -> Shapes:
     """Name ► shape of every tensor that `task` needs; None stands for a bare AlbertModel with its pooler."""
     shapes = _encoder_shapes(config)
@@ -60,7 +66,7 @@ def expected_shapes(config: AlbertConfig, task: str | None) -> Shapes:
 
 def exit_head(iteration: int) -> str:
     """The own head of an iteration, from 0 and never the last, in a model with exit heads per iteration."""
-    return f"exits.{iteration}"
+    return f"{EXITS}{iteration}"
 
 
 def _encoder_shapes(config: AlbertConfig) -> Shapes:

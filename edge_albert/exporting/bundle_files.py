@@ -68,8 +68,9 @@ def write_device_files(
     golden: Mapping[str, Any],
     models: Mapping[str, Any],
     engines: Mapping[str, str],
+    more: Mapping[str, Any],
 ) -> None:
-    """Tokenizer, golden examples and the manifest."""
+    """Tokenizer, golden examples and the manifest. more: further fields of the manifest."""
     rules = given.tokenizer.rules
     (folder / rules["file"]).write_bytes(given.tokenizer.vocabulary)
     (folder / GOLDEN).write_text(to_json(golden), encoding="utf-8")
@@ -82,6 +83,7 @@ def write_device_files(
         "engines_checked": engines,
         "created_by": f"edge_albert {__version__}",
         "command": request.command,
+        **more,
     }
     files = [rules["file"], GOLDEN, *(MODEL_FILES[format] for format in models)]
     if "tflite" in models and given.task.name == "text-classification":  # as the file's TFLite metadata calls it

@@ -15,6 +15,8 @@ from calibration.gate import Evaluation, Verdict, judge
 from converters.audit import audit_file
 from converters.convert import Converted
 from edge_albert.bundle import MODEL_FILES
+from edge_albert.early_exit import NEVER
+from edge_albert.exporting.exits import ExitPlan, Ran, joined, ran_facts, run_exits
 from edge_albert.exporting.source import Source
 from edge_albert.progress import Progress
 from edge_albert.runtime.engine import Engine, open_engine
@@ -34,13 +36,18 @@ class Written:
 
 @dataclass(frozen=True)
 class Yardstick:
-    """What a file is held against: encodings and the float model's outputs for them; of the eval set too, if any."""
+    """What a file is held against: encodings and the float model's outputs for them; of the eval set too, if any.
+
+    All of the float model's are at full depth: what leaving early loses counts as lost. exits: with early exit, the
+    rule.
+    """
 
     encodings: Sequence[Encoding]
     expected: Rows
     evaluation: Evaluation | None
     evaluation_expected: Rows
     max_drop: float | None
+    exits: ExitPlan | None = None
 
 
 def write_model(given: Source, folder: Path, format: str, converted: Converted, yardstick: Yardstick) -> Written:
@@ -49,8 +56,8 @@ def write_model(given: Source, folder: Path, format: str, converted: Converted, 
     path.write_bytes(converted.content)
     audit = audit_file(path, given.checkpoint.tensors, floor_bytes=converted.floor_bytes)
     with _opened(path) as engine:
-        outputs = run_engine(engine, yardstick.encodings, given)
-        verdict = _judged(engine, given, yardstick)
+        outputs = run_engine(engine, yardstick.encodings, given, yardstick.exits)
+        verdict, left = _judged(engine, given, yardstick)
         version = engine.version
     facts = {
         "file": path.name,
@@ -65,25 +72,35 @@ def write_model(given: Source, folder: Path, format: str, converted: Converted, 
         "weights": {name: asdict(record) for name, record in converted.weights.items()},
         "agreement": asdict(compare(yardstick.expected, outputs, given.task)),
     }
+    if left is not None:
+        facts["early_exit"] = left
     return Written(facts, converted, outputs, verdict)
 
 
-def run_engine(engine: Engine, encodings: Sequence[Encoding], given: Source) -> Rows:
-    """The file's outputs, a text at a time as on the device."""
+def run_engine(engine: Engine, encodings: Sequence[Encoding], given: Source, exits: ExitPlan | None = None) -> Rows:
+    """The file's outputs, a text at a time as on the device; those at full depth of a file with early exit."""
     pad, output = given.checkpoint.config.pad_token_id, given.task.output
-    return [np.array(engine.run(make_feeds([encoding], pad))[output][0]) for encoding in encodings]
+    full = {} if exits is None else exits.exits.feeds(NEVER)
+    return [np.array(engine.run({**make_feeds([encoding], pad), **full})[output][0]) for encoding in encodings]
 
 
-def _judged(engine: Engine, given: Source, yardstick: Yardstick) -> Verdict | None:
+def _judged(engine: Engine, given: Source, yardstick: Yardstick) -> tuple[Verdict | None, dict[str, Any] | None]:
+    """The gate's verdict, and with early exit who left when."""
     evaluation = yardstick.evaluation
     if evaluation is None:
-        return None
+        return None, None
     outputs: Rows = []
+    parts: list[Ran] = []
     with Progress(len(evaluation.judged.encodings), f"judge {engine.name}") as bar:
         for encoding in evaluation.judged.encodings:
-            outputs += run_engine(engine, [encoding], given)
+            if yardstick.exits is None:
+                outputs += run_engine(engine, [encoding], given)
+            else:
+                parts.append(run_exits(engine, [encoding], given))
+                outputs += parts[-1].outputs
             bar.update()
-    return judge(evaluation, yardstick.evaluation_expected, outputs, yardstick.max_drop)
+    left = None if yardstick.exits is None else ran_facts(joined(parts), yardstick.exits)
+    return judge(evaluation, yardstick.evaluation_expected, outputs, yardstick.max_drop), left
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from calibration.sensitivity import Sensitivity, canonical_weights, fake_quantiz
 from calibration.texts import TextSet, calibration_set
 from converters.convert import Converted, convert
 from converters.quantize import ActivationRanges, BlockQuantized
+from edge_albert.early_exit import Exits
 from edge_albert.errors import EdgeAlbertError
 from edge_albert.exporting.request import MIXED, Request
 from edge_albert.exporting.source import Source
@@ -44,7 +45,12 @@ class Planner:
         self._request = request
         self._given = given
         self._progress = progress
+        self._exits: Exits | None = None
         self.facts: dict[str, Any] = {}
+
+    def leave_early(self, exits: Exits) -> None:
+        """Have every file that is converted from now on let its inputs leave by this rule."""
+        self._exits = exits
 
     def first(self) -> Plan:
         """The plan that was asked for. Raises EdgeAlbertError when no file can be as small as asked."""
@@ -83,6 +89,7 @@ class Planner:
             block_size=request.block_size,
             rounded=plan.rounded,
             ranges=plan.ranges,
+            exits=self._exits,
         )
 
     # -- what is worked out once ---------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from calibration.texts import TextFile
 
+AUTO = "auto"  # of `early_exit`: criterion and threshold are chosen on labelled rows
 MIXED = "mixed"  # the precision of a request with `mixed_bytes` or `max_loss`
 RANGES = "percentile"  # the usual method of calibration/ranges.py; docs/calibration.md says why
 
@@ -20,6 +21,7 @@ class Request:
     calibration.ranges.METHODS. calibration: a calibration.json to reuse; calibration_data: texts instead of the
     project's own sentences. evaluation: labelled rows; metric: None for the task's usual one; max_drop: points that may
     be lost on them, None to refuse nothing; fallback: raise the precision until that holds.
+    early_exit: a criterion of edge_albert.early_exit with its exit_threshold, or AUTO.
     android: also write the table of the tokenizer's rules that the Android library reads.
     """
 
@@ -41,6 +43,8 @@ class Request:
     metric: str | None = None
     max_drop: float | None = None
     fallback: bool = False
+    early_exit: str | None = None
+    exit_threshold: float | None = None
     force: bool = False
     measure: bool = True
     android: bool = False

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from edge_albert.checkpoint import Checkpoint, read_checkpoint
-from edge_albert.checkpoint_formats.tensors import head_outputs
+from edge_albert.checkpoint_formats.tensors import EXITS, all_head_outputs
 from edge_albert.config import count_macs, count_parameters
 from edge_albert.errors import CheckpointError, TokenizerError
 from edge_albert.tasks import Task, get_task
@@ -31,9 +31,15 @@ class Source:
         return "the embedded default model" if self.checkpoint.folder == DEFAULT_MODEL else self.checkpoint.source
 
 
-def read_source(source: str, task: str | None) -> Source:
-    """Read a checkpoint with its tokenizer. Raises CheckpointError or TokenizerError when they cannot be exported."""
+def read_source(source: str, task: str | None, *, exits: bool = True) -> Source:
+    """Read a checkpoint with its tokenizer. Raises CheckpointError or TokenizerError when they cannot be exported.
+
+    exits: False leaves out what answers before the last iteration: the model at its full depth.
+    """
     checkpoint = read_checkpoint(source, task=task)
+    if not exits:
+        tensors = {name: array for name, array in checkpoint.tensors.items() if not name.startswith(EXITS)}
+        checkpoint = replace(checkpoint, config=checkpoint.config.with_exits(None), tensors=tensors)
     if checkpoint.task is None:
         raise CheckpointError(
             f"{checkpoint.source}: has no task head: export it with --task sentence-embedding, or fine-tune it first "
@@ -83,5 +89,5 @@ def model_facts(given: Source) -> dict[str, Any]:
 
 def _parameters(checkpoint: Checkpoint, task: Task) -> int:
     """Unique parameters: shared and tied ones count once."""
-    outputs = head_outputs(checkpoint.config, task.name)
+    outputs = all_head_outputs(checkpoint.config, task.name)
     return count_parameters(checkpoint.config, pooler=task.pooled, head_outputs=outputs).total

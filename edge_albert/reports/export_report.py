@@ -4,7 +4,8 @@ Both are made from the same dictionary that report.json holds (schema edge_alber
 export needed them it has `calibration` (calibration/collect.py's content with `method` and `per_iteration`),
 `sensitivity` (calibration/sensitivity.py), `choice` (what --mixed or --max-loss chose: `asked`, `precisions`,
 `points_lost`, `texts`, `steps`), `overrides` (matrices whose precision is not the export's) and `gate` (`holds`,
-`formats`: a calibration.gate.Verdict for each, `overrides`, `refused`: the same for every attempt before).
+`formats`: a calibration.gate.Verdict for each, `overrides`, `refused`: the same for every attempt before). With early
+exit it has `early_exit` (edge_albert/reports/exit_report.py).
 MB are 10^6 bytes; a time is of one inference on one thread.
 """
 
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_albert.reports.calibration_report import ranges_table, sensitivity_table
+from edge_albert.reports.exit_report import exit_lines, exit_sections
 from edge_albert.reports.tables import markdown_table, megabytes
 
 Report = Mapping[str, Any]
@@ -32,6 +34,7 @@ def to_text(report: Report, output: Path) -> str:
             f"agrees   {_agreement(facts['agreement'])}",
             *_runtime_lines(facts),
         ]
+    lines += exit_lines(report)
     if not held(report):
         return "\n".join([refusal(report), f"report   {output / 'report.md'}; no bundle was written"])
     return "\n".join([*lines, f"bundle   {output} (report: {output / 'report.md'})"])
@@ -88,6 +91,7 @@ def to_markdown(report: Report) -> str:
     ]
     if "gate" in report:
         parts += _gate_section(report)
+    parts += exit_sections(report)
     for facts in report["formats"].values():
         parts += _format_section(report, facts)
     parts += _precision_sections(report)

@@ -103,9 +103,13 @@ def _lengths(session: Session, wanted: list[int] | None) -> list[int]:
 
 
 def _feeds(session: Session, length: int) -> dict[str, Any]:
+    """Random tokens. They say nothing about when real ones leave, so a model with early exit runs every iteration."""
+    from edge_albert.early_exit import NEVER
     from edge_albert.runtime.probe import random_feeds
 
-    return random_feeds(length, session.bundle.config.vocab_size)
+    exits = session.bundle.exits
+    feeds: dict[str, Any] = random_feeds(length, session.bundle.config.vocab_size)
+    return feeds if exits is None else {**feeds, **exits.feeds(NEVER)}
 
 
 def _first(session: Session, request: Result) -> float:

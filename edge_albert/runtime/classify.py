@@ -16,25 +16,30 @@ from typing import overload
 import numpy as np
 
 from edge_albert.errors import DataError
-from edge_albert.runtime.session import Session
+from edge_albert.runtime.session import Depth, Output, Session
 from edge_albert.tokenizer import Encoding
 
 
 @dataclass(frozen=True)
 class Label:
-    """A class and its probability (softmax over the classes); windows: how many the text was read in."""
+    """A class and its probability (softmax over the classes); windows: how many the text was read in.
+
+    iterations: how many it took, of the window that took most; None for a model without early exit.
+    """
 
     label: str
     score: float
     windows: int = 1
+    iterations: int | None = None
 
 
 @dataclass(frozen=True)
 class Score:
-    """A regression's value, on the scale of the training data; windows: how many the text was read in."""
+    """A regression's value, on the scale of the training data; windows, iterations: as for a Label."""
 
     score: float
     windows: int = 1
+    iterations: int | None = None
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,15 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return exp / exp.sum(axis=-1, keepdims=True)
 
 
+@dataclass(frozen=True)
+class _Text:
+    """What a text came to: the average of its windows' rows, how many those were, the most iterations of one."""
+
+    row: np.ndarray
+    windows: int
+    iterations: int | None
+
+
 def _read(
     session: Session,
     texts: Sequence[str],
@@ -64,8 +78,9 @@ def _read(
     truncate: bool,
     windows: bool,
     each: Callable[[np.ndarray], np.ndarray] = np.asarray,
-) -> list[tuple[np.ndarray, int]]:
-    """(row, windows it was averaged over) for every text. each: applied to a window's row before averaging."""
+    depth: Depth | None = None,
+) -> list[_Text]:
+    """Every text in turn. each: applied to a window's row before averaging."""
     if pairs is not None and len(pairs) != len(texts):
         raise DataError(f"{len(texts)} texts and {len(pairs)} pairs: each text needs its second part")
     if truncate and windows:
@@ -77,8 +92,13 @@ def _read(
             groups.append(session.encode_windows(text, pair, name=name))
         else:
             groups.append([session.encode(text, pair, truncate=truncate, name=name)])
-    rows = iter(session.infer([encoding for group in groups for encoding in group]))
-    return [(_average([each(next(rows)) for _ in group], group), len(group)) for group in groups]
+    outputs = iter(session.outputs([encoding for group in groups for encoding in group], depth))
+    return [_joined([next(outputs) for _ in group], group, each) for group in groups]
+
+
+def _joined(outputs: Sequence[Output], windows: Sequence[Encoding], each: Callable[[np.ndarray], np.ndarray]) -> _Text:
+    used = [output.iterations for output in outputs if output.iterations is not None]
+    return _Text(_average([each(one.row) for one in outputs], windows), len(windows), max(used, default=None))
 
 
 def _average(rows: Sequence[np.ndarray], windows: Sequence[Encoding]) -> np.ndarray:
@@ -89,7 +109,8 @@ def _average(rows: Sequence[np.ndarray], windows: Sequence[Encoding]) -> np.ndar
 class TextClassifier:
     """model("a text") ► Label; model(["a", "b"]) ► [Label, Label]. `pair` is the second part of a text pair.
 
-    truncate, windows: what to do with texts that are too long, see the top of this file.
+    truncate, windows: what to do with texts that are too long, see the top of this file. depth, exit_threshold: of a
+    model with early exit, as for `edge_albert.load`.
     """
 
     def __init__(self, session: Session) -> None:
@@ -97,32 +118,62 @@ class TextClassifier:
 
     @overload
     def __call__(
-        self, text: str, pair: str | None = None, *, truncate: bool = False, windows: bool = False
+        self,
+        text: str,
+        pair: str | None = None,
+        *,
+        truncate: bool = False,
+        windows: bool = False,
+        depth: int | None = None,
+        exit_threshold: float | str | None = None,
     ) -> Label: ...
 
     @overload
     def __call__(
-        self, text: list[str], pair: list[str] | None = None, *, truncate: bool = False, windows: bool = False
+        self,
+        text: list[str],
+        pair: list[str] | None = None,
+        *,
+        truncate: bool = False,
+        windows: bool = False,
+        depth: int | None = None,
+        exit_threshold: float | str | None = None,
     ) -> list[Label]: ...
 
-    def __call__(self, text, pair=None, *, truncate=False, windows=False):
-        if isinstance(text, str):
-            return self.top(text, pair, k=1, truncate=truncate, windows=windows)[0]
-        return [ranked[0] for ranked in self._ranked(text, pair, truncate, windows)]
+    def __call__(self, text, pair=None, *, truncate=False, windows=False, depth=None, exit_threshold=None):
+        single = isinstance(text, str)
+        texts, pairs = ([text], None if pair is None else [pair]) if single else (text, pair)
+        labels = [ranked[0] for ranked in self._ranked(texts, pairs, truncate, windows, Depth(depth, exit_threshold))]
+        return labels[0] if single else labels
 
     def top(
-        self, text: str, pair: str | None = None, *, k: int, truncate: bool = False, windows: bool = False
+        self,
+        text: str,
+        pair: str | None = None,
+        *,
+        k: int,
+        truncate: bool = False,
+        windows: bool = False,
+        depth: int | None = None,
+        exit_threshold: float | str | None = None,
     ) -> list[Label]:
         """The k most probable classes of one text, most probable first."""
         if k < 1:
             raise DataError(f"top {k}: at least 1 is needed")
-        return self._ranked([text], None if pair is None else [pair], truncate, windows)[0][:k]
+        pairs = None if pair is None else [pair]
+        return self._ranked([text], pairs, truncate, windows, Depth(depth, exit_threshold))[0][:k]
 
-    def _ranked(self, texts: list[str], pairs: list[str] | None, truncate: bool, windows: bool) -> list[list[Label]]:
+    def _ranked(
+        self, texts: list[str], pairs: list[str] | None, truncate: bool, windows: bool, depth: Depth
+    ) -> list[list[Label]]:
         labels = self.session.bundle.labels
+        found = _read(self.session, texts, pairs, truncate=truncate, windows=windows, each=softmax, depth=depth)
         return [
-            [Label(labels[i], float(scores[i]), count) for i in np.argsort(-scores, kind="stable")]
-            for scores, count in _read(self.session, texts, pairs, truncate=truncate, windows=windows, each=softmax)
+            [
+                Label(labels[i], float(one.row[i]), one.windows, one.iterations)
+                for i in np.argsort(-one.row, kind="stable")
+            ]
+            for one in found
         ]
 
 
@@ -134,19 +185,34 @@ class TextRegressor:
 
     @overload
     def __call__(
-        self, text: str, pair: str | None = None, *, truncate: bool = False, windows: bool = False
+        self,
+        text: str,
+        pair: str | None = None,
+        *,
+        truncate: bool = False,
+        windows: bool = False,
+        depth: int | None = None,
+        exit_threshold: float | str | None = None,
     ) -> Score: ...
 
     @overload
     def __call__(
-        self, text: list[str], pair: list[str] | None = None, *, truncate: bool = False, windows: bool = False
+        self,
+        text: list[str],
+        pair: list[str] | None = None,
+        *,
+        truncate: bool = False,
+        windows: bool = False,
+        depth: int | None = None,
+        exit_threshold: float | str | None = None,
     ) -> list[Score]: ...
 
-    def __call__(self, text, pair=None, *, truncate=False, windows=False):
+    def __call__(self, text, pair=None, *, truncate=False, windows=False, depth=None, exit_threshold=None):
         single = isinstance(text, str)
         texts, pairs = ([text], None if pair is None else [pair]) if single else (text, pair)
-        rows = _read(self.session, texts, pairs, truncate=truncate, windows=windows)
-        scores = [Score(float(row[0]), count) for row, count in rows]
+        given = Depth(depth, exit_threshold)
+        found = _read(self.session, texts, pairs, truncate=truncate, windows=windows, depth=given)
+        scores = [Score(float(one.row[0]), one.windows, one.iterations) for one in found]
         return scores[0] if single else scores
 
 
@@ -160,10 +226,10 @@ class MultipleChoice:
         if len(choices) < 2:
             raise DataError(f"{len(choices)} choices: at least 2 are needed")
         prompts = [prompt] * len(choices)
-        rows, counts = zip(*_read(self.session, prompts, choices, truncate=truncate, windows=windows), strict=True)
-        scores = softmax(np.concatenate(rows))
+        texts = _read(self.session, prompts, choices, truncate=truncate, windows=windows)
+        scores = softmax(np.concatenate([text.row for text in texts]))
         best = int(np.argmax(scores))
-        return Choice(choices[best], best, float(scores[best]), max(counts))
+        return Choice(choices[best], best, float(scores[best]), max(text.windows for text in texts))
 
 
 class SentenceEmbedder:
@@ -179,8 +245,8 @@ class SentenceEmbedder:
         if not texts:
             return np.zeros((0, self.session.bundle.config.hidden_size), np.float32)
         rows = [
-            row if count == 1 else (row / np.linalg.norm(row)).astype(np.float32)
-            for row, count in _read(self.session, texts, None, truncate=truncate, windows=windows)
+            one.row if one.windows == 1 else (one.row / np.linalg.norm(one.row)).astype(np.float32)
+            for one in _read(self.session, texts, None, truncate=truncate, windows=windows)
         ]
         return rows[0] if single else np.stack(rows)
 

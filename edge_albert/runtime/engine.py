@@ -34,7 +34,10 @@ class Engine(Protocol):
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """feeds: input_ids, attention_mask, token_type_ids, each (B, S) of whole numbers ► {output name: float32
-        array}."""
+        array}.
+
+        A model with early exit also takes what `edge_albert.early_exit.Exits.feeds` makes; its defaults otherwise.
+        """
         ...
 
     def close(self) -> None: ...

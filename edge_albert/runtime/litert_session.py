@@ -106,7 +106,7 @@ class CompiledSession:
 
     def _set_length(self, model: Any, row: Mapping[str, np.ndarray], length: int) -> None:
         """Buffers for rows of another length. Asking for the outputs' shapes makes LiteRT work them out first."""
-        for name in row:
+        for name in (key for key, value in row.items() if value.ndim == 2):
             model.resize_input_tensor_by_name(_SIGNATURE, name, [1, length])
         details = model.get_output_tensor_details(_SIGNATURE)
         self._shapes.update({name: tuple(detail["shape"]) for name, detail in details.items()})

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from edge_albert.runtime.classify import MultipleChoice, SentenceEmbedder, TextClassifier, TextRegressor
-from edge_albert.runtime.session import Session
+from edge_albert.runtime.latency import read_budget
+from edge_albert.runtime.session import Depth, Session
 from edge_albert.runtime.spans import QuestionAnswerer, TokenClassifier
 
 Runner = TextClassifier | TextRegressor | TokenClassifier | QuestionAnswerer | MultipleChoice | SentenceEmbedder
@@ -28,6 +29,10 @@ def load(
     cache_dir: str | Path | None = None,
     batch_size: int = 1,
     memory_mb: float | None = None,
+    depth: int | None = None,
+    exit_threshold: float | str | None = None,
+    latency_ms: float | None = None,
+    benchmark: str | Path | None = None,
 ) -> Runner:
     """Open a bundle and return the callable of its task.
 
@@ -42,10 +47,22 @@ def load(
     engine, longest text and batch are planned for it before anything is loaded (edge_albert/runtime/budget.py); the
     plan is `model.session.plan`.
 
+    depth, exit_threshold: of a bundle exported with --early-exit: at most that many iterations for an input, and the
+    value its criterion takes in place of the exported one ("never": no input leaves early). A call may say both anew;
+    the answer's `iterations` tells how many it took. latency_ms: of one inference; it limits the iterations of long
+    texts by the times in `benchmark`, a file that `python -m edge_albert.bench --output` wrote on this device.
+
     Raises BundleError for a damaged bundle, EngineError when nothing installed can run it or the budget is too small.
     `.session.close()` frees it.
     """
+    budget = None if latency_ms is None else read_budget(benchmark, latency_ms, engine)
     session = Session(
-        folder, engine=engine, threads=threads, cache_dir=cache_dir, batch_size=batch_size, memory_mb=memory_mb
+        folder,
+        engine=engine,
+        threads=threads,
+        cache_dir=cache_dir,
+        batch_size=batch_size,
+        memory_mb=memory_mb,
+        depth=Depth(depth, exit_threshold, budget),
     )
     return RUNNERS[session.bundle.task.name](session)

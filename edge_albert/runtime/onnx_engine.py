@@ -20,6 +20,7 @@ import numpy as np
 import onnxruntime as ort
 
 from edge_albert.bundle import file_hash
+from edge_albert.early_exit import THRESHOLD
 from edge_albert.errors import EngineError
 from edge_albert.runtime import cache
 from edge_albert.runtime.memory import give_back_freed_memory
@@ -27,6 +28,7 @@ from edge_albert.runtime.memory import give_back_freed_memory
 _KEEP_TOKENS = 128  # activations of up to this many tokens (batch × length) stay allocated between runs
 _PACKED_MODEL, _PACKED_WEIGHTS = "model.onnx", "model.data"
 _OLDEST = (1, 18)
+_DTYPES = {THRESHOLD: np.float32}  # of inputs that are no whole numbers
 
 
 class OnnxEngine:
@@ -70,7 +72,7 @@ class OnnxEngine:
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         if self._session is None:
             raise EngineError(f"{self._path}: the model is closed: load it again")
-        arrays = {name: np.asarray(array, np.int64) for name, array in feeds.items()}
+        arrays = {name: np.asarray(array, _DTYPES.get(name, np.int64)) for name, array in feeds.items()}
         large = max(array.size for array in arrays.values()) > _KEEP_TOKENS
         try:
             rows = self._session.run(self._outputs, arrays, self._shrink if large else None)

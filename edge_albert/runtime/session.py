@@ -12,16 +12,19 @@ says. `max_length` is the model's own, or what a memory budget leaves of it (edg
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 import numpy as np
 
 from edge_albert.bundle import Bundle, open_bundle
-from edge_albert.errors import DataError, EngineError
+from edge_albert.early_exit import ITERATIONS
+from edge_albert.errors import DataError, EdgeAlbertError, EngineError
 from edge_albert.runtime import cache
 from edge_albert.runtime.budget import Plan, make_plan, packing_fits
 from edge_albert.runtime.engine import choose_engine, open_engine
+from edge_albert.runtime.latency import LatencyBudget
 from edge_albert.tokenizer import Encoding, Tokenizer
 
 STRIDE = 128  # tokens two neighbouring windows share, as in the SQuAD recipe of BERT and ALBERT; at most a quarter
@@ -49,13 +52,34 @@ def _plan(
     return plan, packed if plan.mapped or packing_fits(plan) else None
 
 
+@dataclass(frozen=True)
+class Depth:
+    """Where inputs leave a model with early exit: after `most` iterations at the latest, and by which threshold.
+
+    None leaves either as the bundle, or the session, has it; `edge_albert.early_exit.NEVER` lets none leave early.
+    budget: of time, which lowers `most` for long inputs.
+    """
+
+    most: int | None = None
+    threshold: float | str | None = None
+    budget: LatencyBudget | None = None
+
+
+@dataclass(frozen=True)
+class Output:
+    """row: (num_labels,), (H,), or (S, num_labels) without padding. iterations: used by it; None without early exit."""
+
+    row: np.ndarray
+    iterations: int | None
+
+
 class Session:
     """Opens a bundle after verifying it. Use as a context manager, or call close().
 
     engine: "onnx" or "tflite", None for the first that is installed. threads: None for up to four. cache_dir: where
     weights packed for this processor are kept; None for the bundle's own folder if it was prepared, else for none.
     memory_mb: a budget for the whole process in MB, see edge_albert/runtime/budget.py; `plan` says what came of it.
-    Raises BundleError, TokenizerError, EngineError.
+    depth: of a model with early exit. Raises BundleError, TokenizerError, EngineError.
     """
 
     def __init__(
@@ -67,10 +91,14 @@ class Session:
         cache_dir: str | Path | None = None,
         batch_size: int = 1,
         memory_mb: float | None = None,
+        depth: Depth | None = None,
     ) -> None:
         if batch_size < 1:
             raise EngineError(f"batch_size is {batch_size}: at least 1 is needed")
         self.bundle: Bundle = open_bundle(folder)
+        self.depth = Depth() if depth is None else depth
+        self._exits = self.bundle.exits
+        self._exit_feeds(None)  # raises what there is to raise before anything is loaded
         packed = cache.prepared(self.bundle.folder) if cache_dir is None else Path(cache_dir)
         self.plan: Plan | None = None
         if memory_mb is not None:
@@ -162,14 +190,40 @@ class Session:
 
     def infer(self, encodings: Sequence[Encoding]) -> list[np.ndarray]:
         """The graph's output for each encoding, in order: (num_labels,), (H,), or (S, num_labels) without padding."""
-        outputs: list[np.ndarray | None] = [None] * len(encodings)
+        return [output.row for output in self.outputs(encodings)]
+
+    def outputs(self, encodings: Sequence[Encoding], depth: Depth | None = None) -> list[Output]:
+        """The same with the iterations that each has used. depth: instead of the session's.
+
+        Raises EdgeAlbertError for a depth that the model does not have.
+        """
+        outputs: dict[int, Output] = {}
         for indices in self._batches(encodings):
             feeds = make_feeds([encodings[i] for i in indices], self.bundle.config.pad_token_id)
-            rows = self.engine.run(feeds)[self.bundle.task.output]
-            for index, row in zip(indices, rows, strict=True):
-                length = len(encodings[index].input_ids)
-                outputs[index] = row[:length] if self.bundle.task.per_token else row
-        return [output for output in outputs if output is not None]
+            found = self.engine.run({**feeds, **self._exit_feeds(depth, feeds["input_ids"].shape[1])})
+            used = found.get(ITERATIONS)
+            for place, index in enumerate(indices):
+                row, length = found[self.bundle.task.output][place], len(encodings[index].input_ids)
+                iterations = None if used is None else round(float(used[place]))
+                outputs[index] = Output(row[:length] if self.bundle.task.per_token else row, iterations)
+        return [outputs[index] for index in range(len(encodings))]
+
+    def _exit_feeds(self, depth: Depth | None, tokens: int = 1) -> dict[str, np.ndarray]:
+        """What the graph is told about inputs of so many tokens: the call's word before the session's, the bundle's."""
+        call = Depth() if depth is None else depth
+        most = self.depth.most if call.most is None else call.most
+        threshold = self.depth.threshold if call.threshold is None else call.threshold
+        exits, budget = self._exits, self.depth.budget
+        if exits is not None:
+            if budget is not None:
+                most = min(budget.iterations(tokens, exits.iterations), exits.iterations if most is None else most)
+            return exits.feeds(threshold, most)
+        if most is not None or threshold is not None or budget is not None:
+            raise EdgeAlbertError(
+                f"{self.bundle.folder}: depth and exit_threshold mean nothing to this bundle, which always runs every "
+                "iteration: export a model trained for it with --early-exit"
+            )
+        return {}
 
     def _batches(self, encodings: Sequence[Encoding]) -> Iterator[list[int]]:
         """Indices in batches of at most batch_size, neighbours in length together so that little is padded."""

@@ -7,25 +7,29 @@ read in windows that overlap by `stride` tokens, so nothing has to be cut off.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from edge_albert.errors import DataError
 from edge_albert.runtime.classify import softmax
-from edge_albert.runtime.session import Session
+from edge_albert.runtime.session import Depth, Session
 from edge_albert.tokenizer import Encoding
 
 
 @dataclass(frozen=True)
 class Entity:
-    """A labelled stretch of the text: text[start:end], and the mean probability of the label over its words."""
+    """A labelled stretch of the text: text[start:end], and the mean probability of the label over its words.
+
+    iterations: how many the text took, of the window that took most; None for a model without early exit.
+    """
 
     label: str
     text: str
     start: int
     end: int
     score: float
+    iterations: int | None = None
 
 
 @dataclass(frozen=True)
@@ -60,17 +64,29 @@ class TokenClassifier:
     def __init__(self, session: Session) -> None:
         self.session = session
 
-    def __call__(self, text: str | list[str], *, stride: int | None = None) -> list[Entity] | list[list[Entity]]:
+    def __call__(
+        self,
+        text: str | list[str],
+        *,
+        stride: int | None = None,
+        depth: int | None = None,
+        exit_threshold: float | str | None = None,
+    ) -> list[Entity] | list[list[Entity]]:
+        """depth, exit_threshold: of a model with early exit, as for `edge_albert.load`."""
+        given = Depth(depth, exit_threshold)
         if isinstance(text, str):
-            return self._entities(text, "text", stride)
-        return [self._entities(one, f"text {i + 1}", stride) for i, one in enumerate(text)]
+            return self._entities(text, "text", stride, given)
+        return [self._entities(one, f"text {i + 1}", stride, given) for i, one in enumerate(text)]
 
-    def _entities(self, text: str, name: str, stride: int | None) -> list[Entity]:
+    def _entities(self, text: str, name: str, stride: int | None, depth: Depth) -> list[Entity]:
         self.session.check_text(text, name)
         shared = _stride(self.session, stride)
         windows = self.session.tokenizer.encode_windows(text, max_length=self.session.max_length, stride=shared)
-        offsets, scores = _stitch(windows, self.session.infer(windows), shared)
-        return list(_join(text, list(self._words(text, offsets, scores))))
+        outputs = self.session.outputs(windows, depth)
+        offsets, scores = _stitch(windows, [output.row for output in outputs], shared)
+        used = [output.iterations for output in outputs if output.iterations is not None]
+        entities = _join(text, list(self._words(text, offsets, scores)))
+        return [replace(entity, iterations=max(used, default=None)) for entity in entities]
 
     def _words(self, text: str, offsets: Sequence[tuple[int, int]], scores: np.ndarray) -> Iterator[_Word]:
         """Pieces grouped into words. offsets: of T pieces; scores: (T, num_labels) probabilities."""

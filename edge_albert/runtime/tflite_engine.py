@@ -17,6 +17,7 @@ process.
 from __future__ import annotations
 
 import importlib
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,12 +28,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from edge_albert.bundle import file_hash
+from edge_albert.early_exit import DEPTH, THRESHOLD
 from edge_albert.errors import EngineError
 from edge_albert.flatbuffer import FlatbufferError
 from edge_albert.runtime.engine import PACKAGES
 from edge_albert.runtime.memory import give_back_freed_memory
 from edge_albert.runtime.quiet import quiet_engine
-from edge_albert.tflite_format import OPERATOR_NAMES, TENSOR_TYPES, check_model, operator_number
+from edge_albert.tflite_format import INPUT_DEFAULTS, OPERATOR_NAMES, TENSOR_TYPES, check_model, operator_number
 
 _INTERPRETERS = {
     "ai_edge_litert": "ai_edge_litert.interpreter",
@@ -40,6 +42,7 @@ _INTERPRETERS = {
     "tensorflow": "tensorflow.lite.python.interpreter",
 }
 _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
+_NUMBERS = {THRESHOLD: np.float32, DEPTH: np.int32}  # inputs of models with early exit, one number each
 _SIDES = ("inputs", "outputs")
 _KEEP_TOKENS = 128  # the memory for rows up to this long is kept between rows
 _INT4_NEEDS = (2, 1)  # of ai-edge-litert
@@ -126,9 +129,14 @@ class TfliteEngine:
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """feeds: input_ids, attention_mask, token_type_ids, each (B, S) of whole numbers ► {output: float32 array}.
 
-        Outputs per token, (B, S, C), are 0 after a row's last token. Raises EngineError for S over the model's maximum
+        Outputs per token, (B, S, C), are 0 after a row's last token. Inputs that are one number may be left out: then
+        the file's own defaults hold. Raises EngineError for S over the model's maximum
         and for token numbers outside its vocabulary.
         """
+        numbers = {
+            name: np.full(1, feeds.get(name, default), _NUMBERS[name]) for name, default in self._facts.defaults.items()
+        }
+        feeds = {name: feeds[name] for name in _INPUTS}
         mask = np.asarray(feeds["attention_mask"])
         batch, length = mask.shape
         lengths = [int(row.nonzero()[0].max(initial=0)) + 1 for row in mask]
@@ -137,9 +145,8 @@ class TfliteEngine:
         with self._lock:
             for index in sorted(range(batch), key=lengths.__getitem__):
                 place = np.s_[index : index + 1, : lengths[index]]
-                rows[index] = self._run_row(
-                    {name: np.ascontiguousarray(a[place], np.int32) for name, a in feeds.items()}
-                )
+                texts = {name: np.ascontiguousarray(a[place], np.int32) for name, a in feeds.items()}
+                rows[index] = self._run_row({**texts, **numbers})
         return {name: _stack([rows[index][name] for index in range(batch)], length) for name in self._facts.outputs}
 
     def _run_row(self, row: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -225,8 +232,8 @@ class _InterpreterSession:
         if self._length and not self._resizes:
             self.reopen()
         self._length = 0  # if setting it fails, the next run sets it anew
-        for index in self._inputs.values():
-            self._interpreter.resize_tensor_input(index, (1, length))
+        for name in _INPUTS:
+            self._interpreter.resize_tensor_input(self._inputs[name], (1, length))
         with quiet_engine():
             self._interpreter.allocate_tensors()
         self._length = length
@@ -249,12 +256,14 @@ def _stack(rows: list[np.ndarray], length: int) -> np.ndarray:
 class _Facts:
     """outputs: their names. limits: {input: how many rows the table has that it looks up}. max_length: in tokens.
 
+    defaults: {input that is one number: its value when none is given}.
     int4: some weights are. repacked: XNNPACK packs a weight for several ranges of inputs, which its cache mixes up.
     """
 
     outputs: tuple[str, ...]
     limits: Mapping[str, int]
     max_length: int
+    defaults: Mapping[str, float]
     int4: bool
     repacked: bool
 
@@ -274,22 +283,35 @@ def _facts(model: Mapping[str, Any]) -> _Facts:
     names = [tensor["name"] for tensor in graph["tensors"]]
     inputs, outputs = ([names[index] for index in graph[side]] for side in _SIDES)
     signed = {side: sorted(entry["name"] for one in model["signature_defs"] for entry in one[side]) for side in _SIDES}
-    if set(inputs) != _INPUTS or signed != {"inputs": sorted(inputs), "outputs": sorted(outputs)}:
+    defaults = _defaults(model)
+    if set(inputs) != _INPUTS | defaults.keys() or signed != {"inputs": sorted(inputs), "outputs": sorted(outputs)}:
         raise FlatbufferError("its inputs and outputs are not those of a model of this project")
     rows: dict[str, int] = {}  # by name of the tensor that holds the row numbers
-    positions = ""
+    sums: list[str] = []  # running ones; positions are looked up by theirs
     for operator in graph["operators"]:
         kind = OPERATOR_NAMES[operator_number(model["operator_codes"][operator["opcode_index"]])]
         if kind == "GATHER":
             table, numbers = operator["inputs"]
             rows.setdefault(names[numbers], int(graph["tensors"][table]["shape"][0]))
         elif kind == "CUMSUM":
-            positions = names[operator["outputs"][0]]
-    if positions not in rows:
+            sums.append(names[operator["outputs"][0]])
+    positions = next((name for name in sums if name in rows), None)
+    if positions is None:
         raise FlatbufferError("it has no table of positions")
     limits = {name: rows[name] for name in inputs if name in rows}
     int4 = any(tensor["type"] == TENSOR_TYPES["int4"] for one in model["subgraphs"] for tensor in one["tensors"])
-    return _Facts(tuple(outputs), limits, rows[positions], int4, _repacked(model))
+    return _Facts(tuple(outputs), limits, rows[positions], defaults, int4, _repacked(model))
+
+
+def _defaults(model: Mapping[str, Any]) -> dict[str, float]:
+    """What the file's metadata says of inputs that are one number."""
+    for entry in model["metadata"]:
+        if entry["name"] == INPUT_DEFAULTS:
+            said = json.loads(model["buffers"][entry["buffer"]]["data"].tobytes())
+            if not isinstance(said, dict) or not all(type(said.get(name)) in (int, float) for name in _NUMBERS):
+                raise FlatbufferError("the defaults of its inputs are damaged")
+            return {name: said[name] for name in _NUMBERS}
+    return {}
 
 
 def _repacked(model: Mapping[str, Any]) -> bool:

@@ -25,6 +25,7 @@ from torch.nn.utils.parametrizations import orthogonal
 from edge_albert.config import AlbertConfig
 from edge_albert.errors import EdgeAlbertError
 from edge_albert.model import AlbertOutput
+from edge_albert.training.early_exit import weighted
 from edge_albert.training.teacher import VECTORS, Teacher, sentence_vectors
 
 UNLABELLED = -1  # the label number of a row without one; a regression's is NaN
@@ -120,13 +121,17 @@ class DistillationLoss(nn.Module):
             nn.init.eye_(self.hidden.weight) if mine == its else nn.init.orthogonal_(self.hidden.weight)
 
     def forward(self, encoded: AlbertOutput, outputs: Tensor, targets: Targets) -> tuple[Tensor, dict[str, Tensor]]:
-        """outputs: the student's logits (B, K), or its embeddings, which are not looked at."""
+        """outputs: the student's logits (B, K), or its embeddings, which are not looked at.
+
+        With early exit the logits after every iteration, (N, B, K): soft and hard are then weighted means over them.
+        """
         rows: dict[str, Tensor] = {}  # each (B,)
         matching = self.matching
+        answers = (outputs if outputs.ndim == 3 else outputs[None]).float()
         if matching.soft and targets.outputs is not None:
-            rows["soft"] = self._soft(outputs.float(), targets.outputs)
+            rows["soft"] = weighted([self._soft(answer, targets.outputs) for answer in answers])
         if matching.hard:
-            rows["hard"] = self._hard(outputs.float(), targets.labels)
+            rows["hard"] = weighted([self._hard(answer, targets.labels) for answer in answers])
         if self.sentence is not None and targets.vectors is not None:
             mine = sentence_vectors(encoded, matching.vector).float()
             rows["sentence"] = 1 - self.sentence.cosine(mine, targets.vectors)

@@ -26,6 +26,7 @@ from edge_albert.training import resume
 from edge_albert.training.batches import EncodedRows, EncodedTexts, epoch_batches
 from edge_albert.training.device import autocast
 from edge_albert.training.distillation import DistillationLoss, Targets
+from edge_albert.training.early_exit import exit_logits
 from edge_albert.training.loop import Best, Recipe, evaluate
 from edge_albert.training.objectives import Objective
 from edge_albert.training.optim import adamw, linear_schedule
@@ -149,14 +150,14 @@ class Distiller:
         self.loss.train()
         inputs, labels = self.lessons.texts.collate(rows, self.device)
         targets = self.lessons.targets(rows, labels)
-        by_layer = self.loss.matching.by_layer
+        by_layer, exits = self.loss.matching.by_layer, self.student.config.exit_heads is not None
         if by_layer:
             targets = Targets(labels, targets.outputs, targets.vectors, self.teacher.look(inputs))
         with autocast(self.device):
             encoded = self.student.encode(
-                **inputs, output_hidden_states=by_layer, output_attentions=self.loss.matching.attention > 0
+                **inputs, output_hidden_states=by_layer or exits, output_attentions=self.loss.matching.attention > 0
             )
-            outputs = self.student.head(encoded)
+            outputs = exit_logits(self.student, encoded) if exits else self.student.head(encoded)
         loss, parts = self.loss(encoded, outputs, targets)
         value = loss.item()
         if not math.isfinite(value):

@@ -21,6 +21,7 @@ import torch
 from edge_albert import __version__
 from edge_albert.atomic import atomic_folder
 from edge_albert.checkpoint import write_checkpoint
+from edge_albert.early_exit import criteria_for
 from edge_albert.errors import DataError, EdgeAlbertError
 from edge_albert.model import AlbertWithHead
 from edge_albert.training.batches import EncodedRows, encode_examples
@@ -54,7 +55,8 @@ _SAMPLED = 20_000  # of the teacher's vectors, to find their principal axes
 @dataclass(frozen=True)
 class Request:
     """What to distil. teacher: a folder or a hub name. train: labelled rows; unlabelled: files with a text a line; one
-    of both is needed, and sentence embedding knows the latter alone.
+    of both is needed, and sentence embedding knows the latter alone. early_exit: which heads answer after every
+    iteration of the student, one of EXIT_HEADS.
 
     cache: where the teacher's answers stay; None forgets them. checkpoints: where the run can be taken up again.
     every: steps between two looks at the dev set; None: an epoch. max_length: tokens; None: what the student takes.
@@ -74,6 +76,7 @@ class Request:
     recipe: Recipe = field(default_factory=Recipe)
     metric: str | None = None
     max_length: int | None = None
+    early_exit: str | None = None
     every: int | None = None
     cache: Path | None = None
     checkpoints: Path | None = None
@@ -86,6 +89,8 @@ def distill(request: Request, report: Report = lambda record: None) -> dict[str,
     Raises EdgeAlbertError (DataError, CheckpointError, …), and then leaves nothing behind but cache and checkpoints.
     """
     matching = request.matching.checked(request.task)
+    if request.early_exit is not None:
+        criteria_for(request.task)
     with atomic_folder(request.output, force=request.force) as folder, open(folder / LOG, "w", encoding="utf-8") as log:
 
         def note(record: dict[str, Any]) -> None:
@@ -96,6 +101,7 @@ def distill(request: Request, report: Report = lambda record: None) -> dict[str,
         teacher = find_teacher(request.teacher, request.task)
         data = _read(request, teacher)
         begun = find_student(request.student, teacher, request.task, data.labels)
+        begun = replace(begun, config=begun.config.with_exits(request.early_exit))
         matching = _fit(matching, teacher, begun)
         end = _train(request, matching, teacher, data, begun, folder, note)
         note(end)

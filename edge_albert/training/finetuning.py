@@ -24,6 +24,7 @@ from edge_albert import __version__
 from edge_albert.atomic import atomic_folder
 from edge_albert.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from edge_albert.config import PRESETS, AlbertConfig, preset
+from edge_albert.early_exit import criteria_for
 from edge_albert.errors import DataError, EdgeAlbertError, TokenizerError
 from edge_albert.model import AlbertForTask, build_model
 from edge_albert.runtime.session import STRIDE
@@ -31,6 +32,7 @@ from edge_albert.tokenizer import Tokenizer, load_tokenizer
 from edge_albert.training.batches import EncodedRows
 from edge_albert.training.data import Columns, Examples, label_names, refuse_unseen_labels
 from edge_albert.training.device import make_deterministic, pick_device
+from edge_albert.training.early_exit import ExitTraining, with_exits
 from edge_albert.training.finetune_tasks import FINETUNE_TASKS, FinetuneTask, Lengths
 from edge_albert.training.loop import Recipe, Trainer, evaluate
 from edge_albert.training.objectives import Objective
@@ -40,7 +42,7 @@ from edge_albert.training.weights import arrays_of, load_arrays
 
 LOG = "log.jsonl"
 DTYPES = {"fp32": "float32", "fp16": "float16"}
-_HEADS = ("classifier.", "qa_outputs.")
+_HEADS = ("classifier.", "qa_outputs.", "exits.")
 
 Report = Callable[[dict[str, Any]], None]
 
@@ -53,7 +55,8 @@ class Request:
     tokenizer: a folder or a spiece.model / vocab.txt; by default the model's own. metric: the one to stop by; by
     default the task's usual one. max_length: in tokens; by default what the model can take. stride: tokens shared by
     two windows over a long text; by default what the runtime takes. dropout: in place of the checkpoint's rates, those
-    of hidden states, attention and classifier. dtype: of the written weights. tensorboard: a folder in the output.
+    of hidden states, attention and classifier. early_exit: train an answer after every iteration. dtype: of the written
+    weights. tensorboard: a folder in the output.
     """
 
     task: str
@@ -70,6 +73,7 @@ class Request:
     max_length: int | None = None
     stride: int | None = None
     dropout: float | None = None
+    early_exit: ExitTraining | None = None
     dtype: str = "fp32"
     force: bool = False
     tensorboard: str | None = None
@@ -112,7 +116,7 @@ def finetune(request: Request, report: Report = lambda record: None) -> dict[str
         device = pick_device()
         make_deterministic(request.recipe.seed, device)
         with _opened(request, _labels(request, parts["train"])) as start:
-            objective = request.kit.objective(start.config.num_labels)
+            objective = _objective(request, start.config)
             metric = objective.metric_name(request.metric)
             texts = _encode(request, start, parts)
             start.model.to(device)
@@ -127,7 +131,9 @@ def finetune(request: Request, report: Report = lambda record: None) -> dict[str
 
 
 def _refuse_unheeded(request: Request) -> None:
-    """Raise EdgeAlbertError for an option that would change nothing."""
+    """Raise EdgeAlbertError for an option that would change nothing, or that the task cannot have."""
+    if request.early_exit is not None:
+        criteria_for(request.task)
     columns = request.columns
     given = {
         "text-column": columns.text,
@@ -139,6 +145,15 @@ def _refuse_unheeded(request: Request) -> None:
     for name, is_given in given.items():
         if is_given and name not in request.kit.options:
             raise EdgeAlbertError(f"--{name} means nothing to {request.task}: leave it out")
+
+
+def _exit_heads(request: Request) -> str | None:
+    return None if request.early_exit is None else request.early_exit.heads
+
+
+def _objective(request: Request, config: AlbertConfig) -> Objective:
+    objective = request.kit.objective(config.num_labels)
+    return objective if request.early_exit is None else with_exits(objective, request.early_exit)
 
 
 # -- the rows ----------------------------------------------------------------------------------------------------------
@@ -204,7 +219,7 @@ def _opened(request: Request, labels: Sequence[str] | None) -> Iterator[_Start]:
                 f"{tokenizer.path}: has {tokenizer.vocab_size} entries, the model's vocab_size is {config.vocab_size}: "
                 "they belong to different models"
             )
-        config = _with_dropout(config, request.dropout)
+        config = _with_dropout(config, request.dropout).with_exits(_exit_heads(request))
         model = build_model(config, request.task)
         yield _Start(config, model, load_arrays(model, tensors), tokenizer, folder)
 
@@ -256,7 +271,7 @@ def _judge(
     config = replace(start.config, problem_type=request.kit.problem_type)
     end: dict[str, Any] = {"event": "end", "output": str(request.output), "task": request.task, "dtype": request.dtype}
     end["dev"] = dev = evaluate(start.model, texts["dev"], objective, request.recipe.batch_size)
-    if request.kit.settle is not None:
+    if request.kit.settle is not None:  # no task that settles anything can exit early
         objective, config = request.kit.settle(config, dev)
     if "test" in texts:
         end["test"] = evaluate(start.model, texts["test"], objective, request.recipe.batch_size)
@@ -293,6 +308,7 @@ def _start_record(
         "metric": metric,
         "recipe": asdict(request.recipe),
         "dropout": start.config.hidden_dropout_prob,
+        "early_exit": request.early_exit and asdict(request.early_exit),
         "labels": list(start.config.labels),
         "rows": {name: len(part.rows) for name, part in parts.items()},
         "bad_rows": {name: len(part.bad) for name, part in parts.items()},

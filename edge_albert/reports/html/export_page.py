@@ -13,6 +13,7 @@ from typing import Any
 
 from edge_albert.reports.export_report import held
 from edge_albert.reports.html.charts import Bar, bars, legend
+from edge_albert.reports.html.exit_page import exit_section
 from edge_albert.reports.html.page import Markup, element, facts, figures, joined, page, paragraph, section, table
 from edge_albert.reports.html.quality_page import quality_sections
 from edge_albert.reports.tables import megabytes
@@ -25,7 +26,7 @@ _PARTS = {
     "other embeddings and projection": r"embeddings\.|encoder\.embedding_hidden_mapping_in",
     "attention": r"layer\.(\d+\.\d+\.)?attention",
     "feed-forward": r"layer\.",
-    "pooler and head": r"pooler|classifier|qa_outputs",
+    "pooler and head": r"pooler|classifier|qa_outputs|exits?\.",
 }
 _REST = "graph, names, constants"
 
@@ -47,6 +48,7 @@ def to_html(report: Report, *more: Markup) -> str:
         _copies(report),
         _agreement(report),
         *quality_sections(report),
+        *exit_section(report),
         *_weights(report),
         *_measured(report),
         *more,

@@ -1,0 +1,58 @@
+"""benchmarks/early_exit.py on a tiny model: every row is measured, on the half that chose nothing."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("onnxruntime")
+pytest.importorskip("ai_edge_litert")
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import early_exit  # noqa: E402
+from distill_helpers import rows  # noqa: E402
+from tiny_models import tiny_checkpoint  # noqa: E402
+
+from calibration.exits import ExitModel  # noqa: E402
+from edge_albert.checkpoint import read_checkpoint  # noqa: E402
+from edge_albert.errors import EdgeAlbertError  # noqa: E402
+from edge_albert.tasks import TASKS  # noqa: E402
+from edge_albert.tokenizer import load_tokenizer  # noqa: E402
+
+
+def test_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    extra = {"early_exit": {"heads": "shared"}}
+    source = tiny_checkpoint(tmp_path / "model", num_hidden_layers=4, extra=extra)
+    student = tiny_checkpoint(tmp_path / "student", num_hidden_layers=2)
+    read, tokenizer = read_checkpoint(source), load_tokenizer(source)
+    texts = [text for text, _ in rows(40)]
+    answers = ExitModel(read.config, read.tensors, TASKS["text-classification"]).rows(
+        [tokenizer.encode(text) for text in texts]
+    )
+    labels = [read.config.labels[int(answer[-1].argmax())] for answer in answers]
+    lines = "".join(f"{text}\t{label}\n" for text, label in zip(texts, labels, strict=True))
+    (tmp_path / "eval.tsv").write_text("sentence\tlabel\n" + lines, encoding="utf-8")
+    words = ["--model", str(source), "--eval", str(tmp_path / "eval.tsv"), "--students", str(student), "--rounds", "1"]
+    words += ["--drops", "60,60", "--no-peer", "--work", str(tmp_path / "work"), "--output", str(tmp_path / "out.json")]
+    assert early_exit.main(words) == 0
+    page, result = capsys.readouterr().out, json.loads((tmp_path / "out.json").read_text())
+    names = [row["name"] for row in result["rows"]]
+    assert [name.partition(",")[0] for name in names] == ["full depth"] * 2 + ["early exit"] * 2 + [
+        "student student"
+    ] * 2
+    by_name = dict(zip(names, result["rows"], strict=True))
+    assert by_name["full depth, onnx"]["iterations"] == 4
+    assert by_name["full depth, onnx"]["points"] > 90, "the labels are the float model's own"
+    assert by_name["student student, tflite"]["iterations"] == 2
+    early = [row for row in result["rows"] if row["name"].startswith("early exit")]
+    assert all(row["iterations"] < 4 for row in early)
+    assert {row["inputs"] for row in result["rows"]} < set(range(10, 31)), "one half"
+    assert result["choices"][0] == result["choices"][1], "the same rule stands once in the table"
+    assert page.count("| early exit, 60 allowed") == 2
+    with pytest.raises(EdgeAlbertError, match="has no exit heads"):
+        early_exit.main(["--model", str(student), *words[2:]])
