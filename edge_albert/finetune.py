@@ -135,7 +135,7 @@ def _add_training(group: argparse._ArgumentGroup) -> None:
         "--exit-distill",
         type=_weight,
         metavar="WEIGHT",
-        help=f"of what early answers learn from the last one, with --early-exit ({ExitTraining.distill:g}; 0: nothing)",
+        help=f"of what early answers learn from the last one, with --early-exit ({ExitTraining.distill:g}: nothing)",
     )
     group.add_argument("--seed", type=_count, default=recipe.seed, help="(%(default)s)")
     group.add_argument("--dtype", choices=tuple(DTYPES), default="fp32", help="of the written weights (fp32)")

@@ -79,7 +79,7 @@ def test_self_distillation_holds_the_last_answer_fixed() -> None:
 
 def test_tokens_without_a_tag_do_not_count() -> None:
     logits, labels = torch.randn(3, 2, 4, 3), torch.tensor([[-100, 1, 2, -100], [-100, 0, -100, -100]])
-    objective = with_exits(token_classification(3), ExitTraining())
+    objective = with_exits(token_classification(3), ExitTraining(distill=1))
     moved = logits.clone()
     moved[:, labels == -100] += 5 * torch.randn(3, 5, 3)
     assert objective.loss(moved, labels).item() == pytest.approx(objective.loss(logits, labels).item())
@@ -106,7 +106,7 @@ def words(data: Path, output: Path, *more: str, model: Path | None = None) -> li
 
 def test_shared_head_learns_at_every_depth(data: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert main(words(data, out, "--early-exit", "--epochs", "8", "--patience", "8")) == 0
+    assert main(words(data, out, "--early-exit", "--exit-distill", "1", "--epochs", "8", "--patience", "8")) == 0
     read = read_checkpoint(out)
     assert read.config.exit_heads == "shared"
     start = json.loads((out / "log.jsonl").read_text().splitlines()[0])

@@ -35,7 +35,7 @@ class ExitTraining:
     """
 
     heads: str = DEFAULT_HEADS
-    distill: float = 1.0
+    distill: float = 0.0
 
 
 def all_logits(model: AlbertForTask, inputs: Inputs) -> Tensor:
