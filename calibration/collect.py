@@ -20,7 +20,6 @@ and, where they were measured, `sensitivity` (calibration/sensitivity.py).
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +36,7 @@ from calibration.texts import TextSet
 from converters.quantize import ActivationRanges
 from edge_albert import __version__
 from edge_albert.checkpoint import Checkpoint
+from edge_albert.documents import read_document
 from edge_albert.errors import CheckpointError, DataError
 from edge_albert.progress import Progress
 from edge_albert.sites import activation_sites, quantizable_weights
@@ -137,19 +137,8 @@ def weights_hash(checkpoint: Checkpoint) -> str:
 
 def read_calibration(path: Path, checkpoint: Checkpoint, task: Task) -> Calibration:
     """A calibration.json of this model. Raises DataError when it is damaged, newer, or another model's."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not valid JSON ({error}): calibrate again") from None
-    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-        raise DataError(f"{path}: schema is not {SCHEMA!r}: name the {FILE} that python -m edge_albert.calibrate wrote")
-    if content.get("schema_version") != SCHEMA_VERSION:
-        raise DataError(
-            f"{path}: schema_version is {content.get('schema_version')!r}, this edge_albert reads {SCHEMA_VERSION}: "
-            "calibrate again"
-        )
+    remedy = f"name the {FILE} that this version's python -m edge_albert.calibrate wrote, or calibrate again"
+    content = read_document(path, SCHEMA, SCHEMA_VERSION, remedy)
     if _model_of(content) != {"task": task.name, "sha256": weights_hash(checkpoint)}:
         raise DataError(
             f"{path}: was collected from another model (other weights or another task) than {checkpoint.source}: "

@@ -7,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 
+from edge_albert.arguments import whole, wholes
 from edge_albert.atomic import write_file_atomic
 from edge_albert.cli import run_command
 from edge_albert.errors import DataError
@@ -34,10 +35,10 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("bundle", nargs="?", help="folder written by python -m edge_albert.export")
     out.add_argument("--compare", nargs=2, type=Path, metavar=("A", "B"), help="two results as ratios B / A, instead")
     out.add_argument("--engine", choices=("onnx", "tflite", "all"), help="default: the first that is installed")
-    out.add_argument("--threads", type=_numbers, default=(1,), metavar="N,…", help="of one inference (default 1)")
-    out.add_argument("--lengths", type=_numbers, metavar="N,…", help="tokens (default 16,128,512, as far as they fit)")
-    out.add_argument("--runs", type=_number, default=50, help="timed runs of each (default 50)")
-    out.add_argument("--warm-up", type=_number, default=5, help="runs before, not timed (default 5)")
+    out.add_argument("--threads", type=wholes, default=(1,), metavar="N,…", help="of one inference (default 1)")
+    out.add_argument("--lengths", type=wholes, metavar="N,…", help="tokens (default 16,128,512, as far as they fit)")
+    out.add_argument("--runs", type=whole, default=50, help="timed runs of each (default 50)")
+    out.add_argument("--warm-up", type=whole, default=5, help="runs before, not timed (default 5)")
     out.add_argument("--texts", type=Path, metavar="FILE", help="one text a line (default: the bundle's golden texts)")
     out.add_argument("--pair", help="second part of every text in FILE, such as a context")
     out.add_argument("--memory-mb", type=float, metavar="MB", help="measure within this budget, see edge_albert.run")
@@ -99,16 +100,6 @@ def _compare(first: Path, second: Path, *, as_json: bool) -> int:
     else:
         print(compare_to_markdown(a, b, names=(first.stem, second.stem)), end="")
     return 0
-
-
-def _number(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(_number(part) for part in text.split(",")))
 
 
 if __name__ == "__main__":

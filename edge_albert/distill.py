@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from edge_albert.arguments import add_schedule, positive, weight, whole
 from edge_albert.cli import leave_without, run_command
 
 try:
@@ -71,8 +71,8 @@ def _add_student(group: argparse._ArgumentGroup) -> None:
     begin.add_argument("--student", metavar="DIR_OR_PRESET", help="checkpoint folder, hub name, or a preset (tiny, …)")
     begin.add_argument("--init-from-teacher", action="store_true", help="begin as the teacher, which is an ALBERT")
     group.add_argument("--tokenizer", type=Path, metavar="DIR", help="folder with its tokenizer (the student's own)")
-    group.add_argument("--iterations", type=_whole, metavar="N", help="times the layer is applied (as it is)")
-    group.add_argument("--embedding-size", type=_whole, metavar="E", help="shrink the embedding to this (as it is)")
+    group.add_argument("--iterations", type=whole, metavar="N", help="times the layer is applied (as it is)")
+    group.add_argument("--embedding-size", type=whole, metavar="E", help="shrink the embedding to this (as it is)")
 
 
 def _add_data(group: argparse._ArgumentGroup) -> None:
@@ -83,7 +83,7 @@ def _add_data(group: argparse._ArgumentGroup) -> None:
         "--unlabelled", type=Path, nargs="+", default=[], metavar="FILE", help="one text a line; pairs with a tab"
     )
     add_columns(group)
-    group.add_argument("--max-length", type=_whole, metavar="N", help="tokens of a text (what the student takes)")
+    group.add_argument("--max-length", type=whole, metavar="N", help="tokens of a text (what the student takes)")
     group.add_argument(
         "--teacher-cache", type=Path, metavar="DIR", help="keep the teacher's answers there; a second run reads them"
     )
@@ -98,9 +98,9 @@ def _add_matching(group: argparse._ArgumentGroup) -> None:
         "attention": "of its attention maps (0)",
     }
     for name, note in weights.items():
-        group.add_argument(f"--{name}", type=_weight, metavar="WEIGHT", help=note)
+        group.add_argument(f"--{name}", type=weight, metavar="WEIGHT", help=note)
     usual = Matching()
-    group.add_argument("--temperature", type=_positive, default=usual.temperature, help="of soft labels (%(default)s)")
+    group.add_argument("--temperature", type=positive, default=usual.temperature, help="of soft labels (%(default)s)")
     group.add_argument(
         "--layers",
         type=_layers,
@@ -113,14 +113,7 @@ def _add_matching(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_training(group: argparse._ArgumentGroup) -> None:
-    recipe = Recipe()
-    group.add_argument("--epochs", type=_whole, default=recipe.epochs, metavar="N", help="at most (%(default)s)")
-    group.add_argument("--batch-size", type=_whole, default=recipe.batch_size, metavar="N", help="rows (%(default)s)")
-    group.add_argument("--lr", type=_positive, default=5e-4, help="peak learning rate (%(default)s)")
-    group.add_argument(
-        "--warmup", type=_share, default=recipe.warmup, metavar="SHARE", help="of all steps (%(default)s)"
-    )
-    group.add_argument("--weight-decay", type=_share, default=recipe.weight_decay, help="(%(default)s)")
+    add_schedule(group, Recipe(learning_rate=5e-4), "looks")
     group.add_argument(
         "--early-exit",
         nargs="?",
@@ -128,16 +121,8 @@ def _add_training(group: argparse._ArgumentGroup) -> None:
         const=DEFAULT_HEADS,
         help="learn an answer after every iteration: by the one head, or a head for each (%(const)s)",
     )
-    group.add_argument("--evaluate-every", type=_whole, metavar="N", help="steps between looks at dev (an epoch)")
-    group.add_argument(
-        "--patience",
-        type=_whole,
-        default=recipe.patience,
-        metavar="N",
-        help="looks without a better dev set (%(default)s)",
-    )
+    group.add_argument("--evaluate-every", type=whole, metavar="N", help="steps between looks at dev (an epoch)")
     group.add_argument("--metric", metavar="NAME", help="to stop by: accuracy, f1, matthews; spearman, pearson")
-    group.add_argument("--seed", type=_seed, default=recipe.seed, help="(%(default)s)")
     group.add_argument(
         "--checkpoints", type=Path, metavar="DIR", help="keep one there at every look; the same command goes on from it"
     )
@@ -212,28 +197,6 @@ def _figures(figures: dict[str, float]) -> str:
 
 
 # -- kinds of arguments ------------------------------------------------------------------------------------------------
-
-
-def _number(kind: Callable[[str], float], allowed: Callable[[float], bool], said: str) -> Callable[[str], Any]:
-    """An argparse type: what `kind` makes of the text, if it is `allowed`."""
-
-    def convert(text: str) -> float:
-        try:
-            value = kind(text)
-        except ValueError:
-            value = float("nan")
-        if not allowed(value):
-            raise argparse.ArgumentTypeError(f"{text!r} is not {said}")
-        return value
-
-    return convert
-
-
-_whole = _number(int, lambda value: value >= 1, "a whole number of at least 1")
-_seed = _number(int, lambda value: value >= 0, "a whole number of at least 0")
-_positive = _number(float, lambda value: 0 < value < float("inf"), "a number above 0")
-_weight = _number(float, lambda value: 0 <= value < float("inf"), "a number of at least 0")
-_share = _number(float, lambda value: 0 <= value <= 1, "a number from 0 to 1")
 
 
 def _layers(text: str) -> Layers:

@@ -8,6 +8,7 @@ import shlex
 import sys
 from pathlib import Path
 
+from edge_albert.arguments import byte_count, points
 from edge_albert.cli import leave_without, run_command
 from edge_albert.errors import EdgeAlbertError
 
@@ -114,13 +115,13 @@ def _add_precision(group: argparse._ArgumentGroup) -> None:
         precision.add_argument(f"--{name}", dest="precision", action="store_const", const=name, help=note)
     precision.add_argument(
         "--mixed",
-        type=_bytes,
+        type=byte_count,
         metavar="BYTES",
         help="fp32, int8 or int4 for each matrix, a model file of at most BYTES",
     )
     precision.add_argument(
         "--max-loss",
-        type=_points,
+        type=points,
         metavar="POINTS",
         help="the same, the smallest whose weights change at most POINTS of 100 answers on the calibration texts",
     )
@@ -170,7 +171,7 @@ def _add_gate(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--metric", metavar="NAME", help="accuracy, f1 or matthews; spearman or pearson (the first)")
     group.add_argument(
-        "--max-drop", type=_points, metavar="POINTS", help="refuse a file that loses more on --eval (exit status 3)"
+        "--max-drop", type=points, metavar="POINTS", help="refuse a file that loses more on --eval (exit status 3)"
     )
     group.add_argument(
         "--fallback", action="store_true", help="then retry, with more bits for the most sensitive matrices"
@@ -255,22 +256,6 @@ def _formats(text: str) -> tuple[str, ...]:
     if unknown := [name for name in wanted if name not in FORMATS]:
         raise argparse.ArgumentTypeError(f"{', '.join(unknown) or 'nothing'}: choose from {', '.join(FORMATS)}")
     return wanted
-
-
-def _bytes(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of bytes")
-    return int(text)
-
-
-def _points(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 100:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of points from 0 to 100")
-    return value
 
 
 def _installed_formats() -> tuple[str, ...]:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from edge_albert.arguments import add_schedule, count, share, weight, whole
 from edge_albert.cli import leave_without, run_command
 
 try:
@@ -92,35 +93,21 @@ def _add_data(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--bad-rows", choices=("refuse", "skip"), default="refuse", help="rows that cannot be used (refuse)"
     )
-    group.add_argument("--max-length", type=_whole, metavar="N", help="tokens a text is cut to (what the model takes)")
+    group.add_argument("--max-length", type=whole, metavar="N", help="tokens a text is cut to (what the model takes)")
     group.add_argument(
         "--stride",
-        type=_count,
+        type=count,
         metavar="N",
         help="tokens two windows over a long context or sentence share (128, or a quarter of the length)",
     )
 
 
 def _add_training(group: argparse._ArgumentGroup) -> None:
-    recipe = Recipe()
-    group.add_argument("--epochs", type=_whole, default=recipe.epochs, metavar="N", help="at most (%(default)s)")
-    group.add_argument("--batch-size", type=_whole, default=recipe.batch_size, metavar="N", help="rows (%(default)s)")
-    group.add_argument("--lr", type=_positive, default=recipe.learning_rate, help="peak learning rate (%(default)s)")
-    group.add_argument(
-        "--warmup", type=_share, default=recipe.warmup, metavar="SHARE", help="of all steps (%(default)s)"
-    )
-    group.add_argument("--weight-decay", type=_share, default=recipe.weight_decay, help="(%(default)s)")
-    group.add_argument(
-        "--patience",
-        type=_whole,
-        default=recipe.patience,
-        metavar="N",
-        help="epochs without a better dev set (%(default)s)",
-    )
+    add_schedule(group, Recipe(), "epochs")
     group.add_argument("--metric", metavar="NAME", help="to stop by: the task's usual one, or another that is shown")
     group.add_argument(
         "--dropout",
-        type=_share,
+        type=share,
         metavar="P",
         help="of hidden states, attention and classifier (the checkpoint's; pre-trained ones often have 0)",
     )
@@ -133,11 +120,10 @@ def _add_training(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument(
         "--exit-distill",
-        type=_weight,
+        type=weight,
         metavar="WEIGHT",
         help=f"of what early answers learn from the last one, with --early-exit ({ExitTraining.distill:g}: nothing)",
     )
-    group.add_argument("--seed", type=_count, default=recipe.seed, help="(%(default)s)")
     group.add_argument("--dtype", choices=tuple(DTYPES), default="fp32", help="of the written weights (fp32)")
 
 
@@ -211,45 +197,6 @@ def _said(record: dict[str, Any]) -> str:
 
 def _figures(figures: dict[str, float]) -> str:
     return ", ".join(f"{name} {value:.4f}" for name, value in figures.items())
-
-
-# -- kinds of arguments ------------------------------------------------------------------------------------------------
-
-
-def _whole(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return int(text)
-
-
-def _count(text: str) -> int:
-    if not text.isascii() or not text.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
-    return int(text)
-
-
-def _positive(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return value
-
-
-def _weight(text: str) -> float:
-    return 0.0 if text in ("0", "0.0") else _positive(text)
-
-
-def _share(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 1")
-    return value
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from edge_albert.arguments import count, positive, share_below_one, whole
 from edge_albert.cli import leave_without, run_command
 
 try:
@@ -45,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--resume", type=Path, metavar="DIR", help="go on with this run; all else is as it was begun")
     out.add_argument(
         "--workers",
-        type=_whole,
+        type=count,
         metavar="N",
         help="processes that make batches ahead (none on a CPU, up to 8 on a GPU)",
     )
@@ -65,7 +66,7 @@ def _add_data(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--tokenizer", type=Path, metavar="DIR", help="folder with spiece.model or vocab.txt")
     group.add_argument("--shards", type=Path, metavar="DIR", help="tokenised corpus to use or make (OUTPUT/shards)")
     group.add_argument(
-        "--processes", type=_count, default=usable_cores(), metavar="N", help="tokenising processes (all cores)"
+        "--processes", type=whole, default=usable_cores(), metavar="N", help="tokenising processes (all cores)"
     )
 
 
@@ -81,7 +82,7 @@ def _add_model(group: argparse._ArgumentGroup) -> None:
 
 def _add_recipe(group: argparse._ArgumentGroup) -> None:
     default = PretrainRecipe(steps=1)
-    group.add_argument("--steps", type=_count, metavar="N", help="updates in all (required for a new run)")
+    group.add_argument("--steps", type=whole, metavar="N", help="updates in all (required for a new run)")
 
     def add(name: str, kind: Any, text: str, **more: Any) -> None:
         value = getattr(default, name.removeprefix("--").replace("-", "_"))
@@ -89,19 +90,19 @@ def _add_recipe(group: argparse._ArgumentGroup) -> None:
             more["metavar"] = "N" if isinstance(value, int) else "X"
         group.add_argument(name, type=kind, default=value, help=f"{text} ({value})", **more)
 
-    add("--batch-size", _count, "examples of a step, over all processes")
-    add("--micro-batch", _count, "examples a process takes at a time; the rest is accumulated")
-    add("--max-length", _count, "tokens of an example")
+    add("--batch-size", whole, "examples of a step, over all processes")
+    add("--micro-batch", whole, "examples a process takes at a time; the rest is accumulated")
+    add("--max-length", whole, "tokens of an example")
     add("--objective", str, "sentence order, next sentence, or the masked words alone", choices=OBJECTIVES)
     add("--optimizer", str, "LAMB needs the package pytorch-optimizer", choices=OPTIMIZERS)
-    add("--learning-rate", _positive, "its peak")
-    add("--warmup", _share, "share of the steps that the learning rate rises")
-    add("--weight-decay", _share, "of matrices; biases and normalisations do not decay")
-    add("--clip-norm", _positive, "largest norm of a step's gradient")
-    add("--seed", _whole, "for weights, data order, masking and dropout")
-    add("--checkpoint-every", _count, "steps between checkpoints, each with an evaluation")
-    add("--keep", _count, "checkpoints kept")
-    add("--log-every", _count, "steps between records of log.jsonl")
+    add("--learning-rate", positive, "its peak")
+    add("--warmup", share_below_one, "share of the steps that the learning rate rises")
+    add("--weight-decay", share_below_one, "of matrices; biases and normalisations do not decay")
+    add("--clip-norm", positive, "largest norm of a step's gradient")
+    add("--seed", count, "for weights, data order, masking and dropout")
+    add("--checkpoint-every", whole, "steps between checkpoints, each with an evaluation")
+    add("--keep", whole, "checkpoints kept")
+    add("--log-every", whole, "steps between records of log.jsonl")
     group.add_argument(
         "--compile", action="store_true", help="through torch.compile; pads every example to --max-length"
     )
@@ -183,34 +184,6 @@ def _field(text: str, config: AlbertConfig) -> tuple[str, Any]:
         return name, kind(value)
     except ValueError:
         raise EdgeAlbertError(f"--set {text}: {name} must be of the kind {kind.__name__}") from None
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 1")
-    return value
-
-
-def _whole(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text} is not a whole number of at least 0")
-    return value
-
-
-def _share(text: str) -> float:
-    value = float(text)
-    if not 0 <= value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not a number from 0 to less than 1")
-    return value
-
-
-def _positive(text: str) -> float:
-    value = float(text)
-    if not value > 0:
-        raise argparse.ArgumentTypeError(f"{text} is not a number above 0")
-    return value
 
 
 if __name__ == "__main__":

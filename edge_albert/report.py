@@ -10,6 +10,7 @@ from typing import Any
 from edge_albert.atomic import write_file_atomic
 from edge_albert.bundle import Bundle, open_bundle
 from edge_albert.cli import run_command
+from edge_albert.documents import read_document
 from edge_albert.errors import BundleError, EdgeAlbertError
 from edge_albert.reports.apk import read_apk
 from edge_albert.reports.html.apk_page import apk_section
@@ -71,19 +72,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def read_report(bundle: Bundle) -> dict[str, Any]:
     """The content of the bundle's report.json. BundleError where it is missing, damaged or of another version."""
-    path = bundle.folder / "report.json"
-    remedy = "export the bundle again"
-    try:
-        report = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BundleError(f"{path}: cannot be read ({error.strerror}): {remedy}") from None
-    except ValueError as error:
-        raise BundleError(f"{path}: not JSON ({error}): {remedy}") from None
-    if not isinstance(report, dict) or report.get("schema") != SCHEMA:
-        raise BundleError(f"{path}: schema: not {SCHEMA}: {remedy}")
-    if report.get("schema_version") != VERSION:
-        raise BundleError(f"{path}: schema_version {report.get('schema_version')!r}: this edge_albert reads {VERSION}")
-    return report
+    remedy = "export the bundle again with this version"
+    return read_document(bundle.folder / "report.json", SCHEMA, VERSION, remedy, BundleError)
 
 
 if __name__ == "__main__":

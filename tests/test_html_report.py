@@ -213,9 +213,12 @@ def test_the_command_keeps_a_page_that_exists(bundle: Path, tmp_path: Path) -> N
     ("content", "said"),
     [
         (None, "report.json: cannot be read"),
-        ("{", "report.json: not JSON"),
-        ('{"schema": "other"}', "report.json: schema"),
-        ('{"schema": "edge_albert.export_report", "schema_version": 9}', "schema_version 9"),
+        ("{", "report.json: not valid JSON"),
+        ('{"schema": "other"}', "report.json: schema is not edge_albert.export_report"),
+        (
+            '{"schema": "edge_albert.export_report", "schema_version": 9}',
+            "schema_version is 9, this edge_albert reads 1",
+        ),
     ],
 )
 def test_a_report_that_cannot_be_read(bundle: Path, tmp_path: Path, content: str | None, said: str) -> None:

@@ -18,7 +18,7 @@ from edge_albert.runtime import cache
 from edge_albert.runtime.classify import Label, softmax
 from edge_albert.runtime.engine import choose_engine, open_engine
 from edge_albert.runtime.session import BATCH_TOLERANCE, Session
-from edge_albert.runtime.spans import _best_spans, _join, _Word
+from edge_albert.runtime.spans import _join, _Word, best_spans
 
 pytest.importorskip("onnxruntime")
 TEXTS = [
@@ -149,7 +149,7 @@ def test_spans_start_before_they_end_and_stay_in_the_context(bundles):
         logits = np.zeros((len(encoding.input_ids), 2), np.float32)
         logits[0] = 50  # [CLS] is no place in the context
         logits[first + 3, 0] = logits[first + 1, 1] = 9  # an end before its start is no span
-        best = max(_best_spans(encoding, logits, longest=30, count=5))
+        best = max(best_spans(encoding, logits, longest=30, count=5))
         assert best[0] == pytest.approx(9)
         assert best[1] < best[2]
 

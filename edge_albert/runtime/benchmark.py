@@ -19,7 +19,8 @@ from typing import Any
 
 from edge_albert import __version__
 from edge_albert.bundle import Bundle, open_bundle
-from edge_albert.errors import DataError, EngineError
+from edge_albert.documents import read_document
+from edge_albert.errors import EngineError
 from edge_albert.reports.device_state import read_state
 from edge_albert.reports.machine import describe_machine
 from edge_albert.runtime import child
@@ -120,18 +121,5 @@ def _add(result: dict[str, Any], bundle: Bundle, engine: str, threads: int, requ
 
 def read_result(path: Path) -> dict[str, Any]:
     """A document that the command wrote. DataError for a file of another kind or of another schema version."""
-    remedy = "name a file written by python -m edge_albert.bench --output"
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}): {remedy}") from None
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not valid JSON ({error}): {remedy}") from None
-    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-        raise DataError(f"{path}: schema is not {SCHEMA}: {remedy}")
-    if content.get("schema_version") != SCHEMA_VERSION:
-        raise DataError(
-            f"{path}: schema_version is {content.get('schema_version')!r}, this edge_albert reads {SCHEMA_VERSION}: "
-            "measure again with this version"
-        )
-    return content
+    remedy = "name a file that this version's python -m edge_albert.bench --output wrote"
+    return read_document(path, SCHEMA, SCHEMA_VERSION, remedy)

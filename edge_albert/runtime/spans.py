@@ -197,7 +197,7 @@ class QuestionAnswerer:
         found: dict[tuple[int, int], float] = {}  # (start, end) in characters of the context ► best score over windows
         empty = np.inf  # the window that is least sure of having no answer decides, as in the SQuAD 2.0 recipe
         for encoding, logits in zip(windows, self.session.infer(windows), strict=True):
-            for score, start, end in _best_spans(encoding, logits, max_answer_tokens, candidates):
+            for score, start, end in best_spans(encoding, logits, max_answer_tokens, candidates):
                 found[start, end] = max(score, found.get((start, end), -np.inf))
             empty = min(empty, float(logits[0, 0] + logits[0, 1]))
         spans = sorted(found.items(), key=lambda item: (-item[1], item[0]))[:candidates]
@@ -223,7 +223,7 @@ class QuestionAnswerer:
         )
 
 
-def _best_spans(encoding: Encoding, logits: np.ndarray, longest: int, count: int) -> Iterator[tuple[float, int, int]]:
+def best_spans(encoding: Encoding, logits: np.ndarray, longest: int, count: int) -> Iterator[tuple[float, int, int]]:
     """The best (start + end logit, start, end) of one window, spans inside the context only. logits: (S, 2)."""
     inside = [i for i, part in enumerate(encoding.sequence_ids) if part == 1]
     starts = sorted(inside, key=lambda i: -logits[i, 0])[:count]

@@ -23,7 +23,7 @@ from torch import Tensor
 from edge_albert.errors import DataError
 from edge_albert.model import AlbertForTask
 from edge_albert.progress import Progress
-from edge_albert.runtime.spans import _best_spans as best_spans
+from edge_albert.runtime.spans import best_spans
 from edge_albert.tokenizer import Encoding, Tokenizer
 from edge_albert.training.batches import Inputs, on_device, padded
 from edge_albert.training.data import Examples, collect, text_of
