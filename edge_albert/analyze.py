@@ -67,7 +67,10 @@ def main(argv: list[str] | None = None) -> int:
     if options.output is not None:
         check_place(options.part, options.output, force=options.force)
     _, _, _, run = _PARTS[options.part]
-    part, record = run(options, shlex.join(["python", "-m", "edge_albert.analyze", *words]))
+    measured = run(options, shlex.join(["python", "-m", "edge_albert.analyze", *words]))
+    if measured is None:
+        return 0
+    part, record = measured
     if options.output is not None:
         write_part(part, record, options.output, force=options.force)
     if options.document is not None:
@@ -128,18 +131,30 @@ def _add_ablate(part: argparse.ArgumentParser) -> None:
         "--work", type=Path, required=True, metavar="DIR", help="a folder for the runs; goes on where it was"
     )
     part.add_argument("--quick", action="store_true", help="a minute: two steps each, which show nothing")
+    part.add_argument(
+        "--seed",
+        type=int,
+        metavar="N",
+        help="train this seed's models only, so that each core can have its own process",
+    )
 
 
-def _ablate(options: argparse.Namespace, command: str) -> tuple[Part, Record]:
+def _ablate(options: argparse.Namespace, command: str) -> tuple[Part, Record] | None:
     ablation = import_module("edge_albert.analysis.ablation")
     recipes = import_module("edge_albert.analysis.recipes")
     report = import_module("edge_albert.analysis.ablation_report")
     recipe = recipes.QUICK if options.quick else recipes.FULL
     place = ablation.Place(options.work, options.tokenizer, options.shards or options.work / "shards", options.corpus)
+    if options.seed is not None:
+        if options.output is not None:
+            raise EdgeAlbertError("--seed trains and reports nothing: give --output to the same command without --seed")
+        ablation.train(recipe, place, [options.seed])
+        print(f"seed {options.seed} is trained; the same command without --seed reports", file=sys.stderr)
+        return None
     return report.PART, ablation.run(recipe, place, command)
 
 
-_Run = Callable[[argparse.Namespace, str], "tuple[Part, Record]"]
+_Run = Callable[[argparse.Namespace, str], "tuple[Part, Record] | None"]
 _PARTS: dict[str, tuple[str, str, Callable[[argparse.ArgumentParser], Any], _Run]] = {
     "count": (
         "parameters, multiply-adds, bytes and activations of every shape, and what each saving saves",

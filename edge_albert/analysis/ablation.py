@@ -56,27 +56,25 @@ class Place:
     shards: Path
     corpus: Sequence[Path] = ()
 
+    def run_folder(self, cell: str, seed: int) -> Path:
+        """The pre-training run of a cell with a seed."""
+        return self.work / cell / f"seed-{seed}"
+
+    def score(self, cell: str, seed: int) -> Path:
+        """Its scores; a run that has them is finished."""
+        return self.run_folder(cell, seed) / "score.json"
+
 
 def run(recipe: AblationRecipe, place: Place, command: str) -> Record:
     """Train and score what is not finished, then return the scores of all. The folder is made if need be.
 
-    Raises EdgeAlbertError for a folder of another recipe, naming the field that differs; KeyboardInterrupt, with all
-    work kept, when asked to stop.
+    Raises as `train` does.
     """
-    if not place.corpus and not place.shards.exists():
-        raise EdgeAlbertError(f"{place.shards}: no shards there, and no corpus to make them of: name one")
-    tokenizer = load_tokenizer(place.tokenizer)
-    _check_folder(recipe, place, vocabulary_digest(tokenizer))
-    print(f"{recipe.estimate(tokenizer.vocab_size)}; what is finished is skipped", file=sys.stderr, flush=True)
-    runs = list(_runs(recipe))
-    scores = {}
-    for number, (cell, seed) in enumerate(runs, start=1):
-        folder = place.work / cell / f"seed-{seed}"
-        if not (folder / "score.json").exists():
-            print(f"{number} of {len(runs)}: {cell}, seed {seed}", file=sys.stderr, flush=True)
-            _train(recipe, cell, seed, folder, place, tokenizer)
-            _finish(recipe, folder)
-        scores[cell, seed] = _read_json(folder / "score.json", "remove it, and the model is scored again")
+    tokenizer = train(recipe, place, recipe.seeds)
+    scores = {
+        (cell, seed): _read_json(place.score(cell, seed), "remove it, and the model is scored again")
+        for cell, seed in _runs(recipe.seeds)
+    }
     cells = {
         cell: {
             **_cell_facts(recipe, cell, tokenizer),
@@ -90,9 +88,32 @@ def run(recipe: AblationRecipe, place: Place, command: str) -> Record:
     return {**head, "recipe": describe(recipe), "vocab_size": tokenizer.vocab_size, "data": data, "cells": cells}
 
 
-def _runs(recipe: AblationRecipe) -> Iterator[tuple[str, int]]:
+def train(recipe: AblationRecipe, place: Place, seeds: Sequence[int]) -> Tokenizer:
+    """Train and score what is not finished of these seeds' models; returns their tokenizer.
+
+    Two processes may work in one folder as long as they have no seed in common.
+    Raises EdgeAlbertError for a folder of another recipe, naming the field that differs, and for a seed that the recipe
+    has not; KeyboardInterrupt, with all work kept, when asked to stop.
+    """
+    for seed in seeds:
+        if seed not in recipe.seeds:
+            raise EdgeAlbertError(f"seed {seed} is not in the recipe, which has {', '.join(map(str, recipe.seeds))}")
+    if not place.corpus and not place.shards.exists():
+        raise EdgeAlbertError(f"{place.shards}: no shards there, and no corpus to make them of: name one")
+    tokenizer = load_tokenizer(place.tokenizer)
+    _check_folder(recipe, place, vocabulary_digest(tokenizer))
+    print(f"{recipe.estimate(tokenizer.vocab_size)}; what is finished is skipped", file=sys.stderr, flush=True)
+    runs = list(_runs(seeds))
+    for number, (cell, seed) in enumerate(runs, start=1):
+        if not place.score(cell, seed).exists():
+            print(f"{number} of {len(runs)}: {cell}, seed {seed}", file=sys.stderr, flush=True)
+            _train(recipe, cell, seed, place, tokenizer)
+    return tokenizer
+
+
+def _runs(seeds: Sequence[int]) -> Iterator[tuple[str, int]]:
     """Every (cell, seed), all cells with one seed before any has the next: a grid that is stopped has whole tables."""
-    return ((cell, seed) for seed in recipe.seeds for cell in CELLS)
+    return ((cell, seed) for seed in seeds for cell in CELLS)
 
 
 def _cell_facts(recipe: AblationRecipe, cell: str, tokenizer: Tokenizer) -> dict[str, Any]:
@@ -146,8 +167,9 @@ def _read_json(path: Path, remedy: str) -> dict[str, Any]:
 # -- one run -----------------------------------------------------------------------------------------------------------
 
 
-def _train(recipe: AblationRecipe, cell: str, seed: int, folder: Path, place: Place, tokenizer: Tokenizer) -> None:
-    """Train the cell, from its newest checkpoint on if it has one."""
+def _train(recipe: AblationRecipe, cell: str, seed: int, place: Place, tokenizer: Tokenizer) -> None:
+    """Train the cell, from its newest checkpoint on if it has one, and score it; then its checkpoints are removed."""
+    folder = place.run_folder(cell, seed)
     trained = recipe.pretrain_of(CELLS[cell], seed)
     plan = Plan(fit_config(recipe.config_of(CELLS[cell]), tokenizer, trained), trained, place.shards)
     if (folder / "run.json").exists():
@@ -156,6 +178,8 @@ def _train(recipe: AblationRecipe, cell: str, seed: int, folder: Path, place: Pl
         set_up(folder, plan, tokenizer, list(place.corpus), text_field="text", processes=usable_cores())
     _held_out(TokenStore(place.shards), trained, trained.objective)  # what is missing is said before the training
     pretrain(folder, Ranks(0, 1, pick_device()), workers=0)
+    write_file_atomic(place.score(cell, seed), json.dumps(score(folder, recipe.passes), indent=1) + "\n")
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
 
 
 def _check_plan(folder: Path, plan: Plan) -> None:
@@ -169,12 +193,6 @@ def _check_plan(folder: Path, plan: Plan) -> None:
                     f"{folder / 'run.json'}: from another recipe: {name} is {there[name]!r} there and {value!r} here: "
                     "remove the folder, or name another --work"
                 )
-
-
-def _finish(recipe: AblationRecipe, folder: Path) -> None:
-    """Score the run; then its checkpoints are no longer needed."""
-    write_file_atomic(folder / "score.json", json.dumps(score(folder, recipe.passes), indent=1) + "\n")
-    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
 
 
 # -- scoring -----------------------------------------------------------------------------------------------------------

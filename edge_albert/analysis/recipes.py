@@ -125,7 +125,7 @@ FULL = AblationRecipe(
         max_position_embeddings=128, classifier_dropout_prob=0.0,
     ),
     pretrain=PretrainRecipe(
-        steps=2400, batch_size=64, micro_batch=64, max_length=64, optimizer="adamw", learning_rate=2e-3, warmup=0.05,
+        steps=1600, batch_size=64, micro_batch=64, max_length=64, optimizer="adamw", learning_rate=2e-3, warmup=0.05,
         checkpoint_every=250, keep=1, log_every=25,
     ),
     seeds=(1, 2),
