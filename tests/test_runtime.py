@@ -154,6 +154,21 @@ def test_spans_start_before_they_end_and_stay_in_the_context(bundles):
         assert best[1] < best[2]
 
 
+def test_ends_that_all_lie_before_the_starts_leave_the_best_span(bundles):
+    """As little training has it: the good ends, then the good starts, and no span between them."""
+    model = edge_albert.load(bundles["question-answering"])
+    encoding = model.session.tokenizer.encode("the door", "a map and a lamp on a table")
+    inside = [i for i, part in enumerate(encoding.sequence_ids) if part == 1]
+    logits = np.zeros((len(encoding.input_ids), 2), np.float32)
+    logits[inside[:3], 1] = logits[inside[3:], 0] = 9
+    logits[inside[5], 1] = 5
+    (found,) = best_spans(encoding, logits, longest=3, count=3)
+    assert found == (14, encoding.offsets[inside[3]][0], encoding.offsets[inside[5]][1])
+    model.session.infer = lambda windows: [logits for _ in windows]
+    answer = model("the door", "a map and a lamp on a table", stride=4, max_answer_tokens=3, candidates=3)
+    assert (answer.start, answer.end) == found[1:]
+
+
 def test_words_are_joined_by_bio_labels():
     text = "Anna Lee met Bob in Rome"
     words = [

@@ -224,12 +224,22 @@ class QuestionAnswerer:
 
 
 def best_spans(encoding: Encoding, logits: np.ndarray, longest: int, count: int) -> Iterator[tuple[float, int, int]]:
-    """The best (start + end logit, start, end) of one window, spans inside the context only. logits: (S, 2)."""
+    """The best (start + end logit, start, end) of one window, spans inside the context only. logits: (S, 2).
+
+    Starts and ends are the `count` best of each, as in the SQuAD recipe; where every such end lies before every such
+    start, the one best span of all is left, so that every window with a token of the context has an answer.
+    """
     inside = [i for i, part in enumerate(encoding.sequence_ids) if part == 1]
     starts = sorted(inside, key=lambda i: -logits[i, 0])[:count]
     ends = sorted(inside, key=lambda i: -logits[i, 1])[:count]
-    for first in starts:
-        for last in ends:
-            if first <= last < first + longest:
-                score = float(logits[first, 0] + logits[last, 1])
-                yield score, encoding.offsets[first][0], encoding.offsets[last][1]
+    spans = [(first, last) for first in starts for last in ends if first <= last < first + longest]
+    if inside and not spans:
+        spans = [_best_span(inside, logits, longest)]
+    for first, last in spans:
+        score = float(logits[first, 0] + logits[last, 1])
+        yield score, encoding.offsets[first][0], encoding.offsets[last][1]
+
+
+def _best_span(inside: Sequence[int], logits: np.ndarray, longest: int) -> tuple[int, int]:
+    every = ((first, last) for first in inside for last in range(first, min(first + longest, inside[-1] + 1)))
+    return max(every, key=lambda span: float(logits[span[0], 0] + logits[span[1], 1]))

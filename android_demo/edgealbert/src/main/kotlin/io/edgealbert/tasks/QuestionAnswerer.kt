@@ -72,7 +72,10 @@ class QuestionAnswerer(
         return session.tokenizer.encodeWindows(question, context, session.maxLength, stride)
     }
 
-    /** The best spans of one window, inside the context only, with start + end logit. */
+    /**
+     * The best spans of one window, inside the context only, with start + end logit. Starts and ends are the [count]
+     * best of each; where every such end lies before every such start, the one best span of all is left.
+     */
     private fun bestSpans(
         encoding: Encoding,
         logits: FloatArray,
@@ -82,11 +85,12 @@ class QuestionAnswerer(
         val inside = encoding.sequenceIds.indices.filter { encoding.sequenceIds[it] == 1 }
         val starts = inside.sortedByDescending { logits[2 * it] }.take(count)
         val ends = inside.sortedByDescending { logits[2 * it + 1] }.take(count)
-        return starts.flatMap { first ->
+        fun spans(starts: List<Int>, ends: List<Int>) = starts.flatMap { first ->
             ends.filter { it in first until first + longest }.map { last ->
                 val score = (logits[2 * first] + logits[2 * last + 1]).toDouble()
                 Span(encoding.starts[first], encoding.ends[last]) to score
             }
         }
+        return spans(starts, ends).ifEmpty { listOf(spans(inside, inside).maxBy { it.second }) }
     }
 }
