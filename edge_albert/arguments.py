@@ -39,6 +39,7 @@ count = _number(_integer, lambda value: value >= 0, "a whole number of at least 
 positive = _number(float, lambda value: 0 < value < math.inf, "a number above 0")
 weight = _number(float, lambda value: 0 <= value < math.inf, "a number of at least 0")
 share = _number(float, lambda value: 0 <= value <= 1, "a number from 0 to 1")
+part = _number(float, lambda value: 0 < value < 1, "a number between 0 and 1")
 share_below_one = _number(float, lambda value: 0 <= value < 1, "a number from 0 to less than 1")
 byte_count = _number(_integer, lambda value: value >= 1, "a number of bytes")
 points = _number(float, lambda value: 0 <= value <= 100, "a number of points from 0 to 100")

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from edge_albert.arguments import count, positive, share_below_one, whole
+from edge_albert.arguments import count, part, positive, share_below_one, whole
 from edge_albert.cli import leave_without, run_command
 
 try:
@@ -93,6 +93,7 @@ def _add_recipe(group: argparse._ArgumentGroup) -> None:
     add("--batch-size", whole, "examples of a step, over all processes")
     add("--micro-batch", whole, "examples a process takes at a time; the rest is accumulated")
     add("--max-length", whole, "tokens of an example")
+    add("--mask-share", part, "share of the tokens that have to be guessed")
     add("--objective", str, "sentence order, next sentence, or the masked words alone", choices=OBJECTIVES)
     add("--optimizer", str, "LAMB needs the package pytorch-optimizer", choices=OPTIMIZERS)
     add("--learning-rate", positive, "its peak")

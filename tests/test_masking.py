@@ -42,13 +42,14 @@ def test_runs_come_in_these_shares() -> None:
     assert [counts[n] / total for n in (1, 2, 3)] == pytest.approx([6 / 11, 3 / 11, 2 / 11], abs=0.04)
 
 
-def test_15_percent_in_whole_words_without_overlap() -> None:
+@pytest.mark.parametrize(("share", "most"), [(0.15, 19), (0.4, 50)])
+def test_share_in_whole_words_without_overlap(share: float, most: int) -> None:
     words = vocabulary()
     for seed, ids in enumerate(texts(200, 125)):
         starts = words.starts_word[ids]
-        runs = sorted(choose_runs(starts, np.random.default_rng(seed)))
+        runs = sorted(choose_runs(starts, np.random.default_rng(seed), share))
         chosen = sum(stop - start for start, stop in runs)
-        assert 16 <= chosen <= 19  # round(0.15 · 125) = 19, less where only longer words are left
+        assert most - 3 <= chosen <= most  # round(share · 125), less where only longer words are left
         assert all(before[1] <= after[0] for before, after in pairwise(runs))
         for start, stop in runs:
             assert start == 0 or starts[start]

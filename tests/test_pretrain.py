@@ -6,6 +6,7 @@ import json
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,9 +29,11 @@ from edge_albert.training.pretraining_data import (  # noqa: E402
     collate,
     pack,
 )
+from edge_albert.training.pretraining_loop import Pretrainer  # noqa: E402
 from edge_albert.training.pretraining_loss import PretrainingLoss  # noqa: E402
 from edge_albert.training.pretraining_optimizer import make_optimizer  # noqa: E402
 from edge_albert.training.pretraining_recipe import PretrainRecipe  # noqa: E402
+from edge_albert.training.pretraining_run import Plan  # noqa: E402
 from edge_albert.training.shards import TokenStore  # noqa: E402
 
 Made = tuple[Path, Path]
@@ -280,6 +283,24 @@ def test_micro_batches_change_nothing_but_rounding(tmp_path: Path, made: Made) -
         main([*arguments(made, tmp_path / str(size), steps=4, micro_batch=size), *NO_DROPOUT])
     small, large = losses(tmp_path / "8"), losses(tmp_path / "32")
     assert np.array(small) == pytest.approx(np.array(large), rel=1e-4)
+
+
+def test_share_of_masked_tokens(tmp_path: Path, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    train_step = Pretrainer._train_step
+
+    def counted(self: Pretrainer, batches: Any, micro: Any) -> Any:
+        seen.append(sum(len(b.labels) for b in micro) / sum(int(b.attention_mask.sum()) for b in micro))
+        return train_step(self, batches, micro)
+
+    monkeypatch.setattr(Pretrainer, "_train_step", counted)
+    run = tmp_path / "run"
+    main([*arguments(made, run, steps=2), "--mask-share", "0.4"])
+    assert seen == pytest.approx([0.4 * 42 / 45] * 2, abs=0.04)  # special tokens are never masked
+    plan = json.loads((run / "run.json").read_text())
+    assert plan["recipe"].pop("mask_share") == 0.4
+    (run / "run.json").write_text(json.dumps(plan))  # a run of before there was the option
+    assert Plan.read(run).recipe.mask_share == 0.15
 
 
 def test_a_loss_that_is_not_finite_stops_and_saves_the_batch(tmp_path: Path, made: Made) -> None:

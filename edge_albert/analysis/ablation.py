@@ -232,7 +232,7 @@ def _figures(
 ) -> dict[str, float]:
     """The model on every held-out example of a task, `passes` times, each with other masks, seams and orders."""
     spans = _held_out(store, recipe, task)
-    maker, loss = ExampleMaker.of(store, tokenizer, task, 0), PretrainingLoss(model, task)
+    maker, loss = ExampleMaker.of(store, tokenizer, task, 0, recipe.mask_share), PretrainingLoss(model, task)
     order = np.argsort(spans.stop - spans.start, kind="stable")
     parts = np.split(order, range(_BATCH, len(order), _BATCH))
     sums = np.zeros(5)

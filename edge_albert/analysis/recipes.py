@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from edge_albert.config import AlbertConfig, count_macs
 from edge_albert.training.pretraining_recipe import PretrainRecipe
 
-MASKED_SHARE = 0.15  # of the tokens that reach the output layer
 # Multiply-adds of training per second, counted as below, on one core of a shared Xeon with AVX512, for models as
 # small as these; another machine differs, and the estimate with it.
 MACS_PER_SECOND = 38e9
@@ -106,7 +105,7 @@ class AblationRecipe:
         """Multiply-adds of one run, forward and backward, were no example shorter than the longest."""
         config, length = self.config_of(cell), self.pretrain.max_length
         head = config.embedding_size * (config.hidden_size + vocab_size)
-        one = count_macs(config, length) + MASKED_SHARE * length * head
+        one = count_macs(config, length) + self.pretrain.mask_share * length * head
         return 3.0 * one * self.pretrain.steps * self.pretrain.batch_size
 
     def estimate(self, vocab_size: int) -> str:

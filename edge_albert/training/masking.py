@@ -1,10 +1,11 @@
 """n-gram masking of whole words (ALBERT section 4.1, after SpanBERT): which tokens the model has to guess.
 
-15 % of the text's tokens are chosen, in runs of n whole words with n ≤ 3 and p(n) ∝ 1/n (6/11, 3/11, 2/11), that do not
-overlap. Of the chosen tokens 80 % become [MASK], 10 % another random piece, and 10 % stay as they are, each token by
-itself (BERT section 3.1). The rules in detail are those of google-research/albert `create_masked_lm_predictions`: words
-are visited in random order, a run that would overlap is given up, one too long for what is left of the 15 % is made
-shorter. A word begins at a piece with a "▁" in front, without a "##", or at a mark of punctuation.
+A share of the text's tokens is chosen, 15 % in the paper, in runs of n whole words with n ≤ 3 and p(n) ∝ 1/n (6/11,
+3/11, 2/11), that do not overlap. Of the chosen tokens 80 % become [MASK], 10 % another random piece, and 10 % stay as
+they are, each token by itself (BERT section 3.1). The rules in detail are those of google-research/albert
+`create_masked_lm_predictions`: words are visited in random order, a run that would overlap is given up, one too long
+for what is left of the share is made shorter. A word begins at a piece with a "▁" in front, without a "##", or at a
+mark of punctuation.
 
 All of it is a function of the ids and the generator handed in, so an example seeded by (seed, epoch, number) is masked
 alike in whichever process it is made, and after any restart.
@@ -19,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_albert.tokenizer import Tokenizer
+from edge_albert.training.pretraining_recipe import MASK_SHARE
 
-MASK_SHARE, MASKED, RANDOM = 0.15, 0.8, 0.1
+MASKED, RANDOM = 0.8, 0.1  # of the chosen tokens
 LONGEST = 3  # words in a run
 
 
@@ -49,13 +51,14 @@ def _starts_word(token: str, wordpiece: bool) -> bool:
 
 
 def mask_tokens(
-    ids: NDArray[np.int64], vocabulary: Vocabulary, random: np.random.Generator
+    ids: NDArray[np.int64], vocabulary: Vocabulary, random: np.random.Generator, share: float = MASK_SHARE
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """A text without special tokens (n,) ► the ids with some replaced (n,), and the positions to guess (k,), ascending.
 
-    k is 15 % of n, rounded, at least 1; less only where the words left over are too long to fit. n must be at least 1.
+    k is that share of n, rounded, at least 1; less only where the words left over are too long to fit. n must be at
+    least 1.
     """
-    runs = choose_runs(vocabulary.starts_word[ids], random)
+    runs = choose_runs(vocabulary.starts_word[ids], random, share)
     positions = np.array(sorted(p for start, stop in runs for p in range(start, stop)), dtype=np.int64)
     fate = random.random(len(positions))
     out = ids.copy()
@@ -65,12 +68,14 @@ def mask_tokens(
     return out, positions
 
 
-def choose_runs(starts_word: NDArray[np.bool_], random: np.random.Generator) -> list[tuple[int, int]]:
-    """(start, stop) of runs of one to three whole words, about 15 % of all tokens; starts_word: (n,).
+def choose_runs(
+    starts_word: NDArray[np.bool_], random: np.random.Generator, share: float = MASK_SHARE
+) -> list[tuple[int, int]]:
+    """(start, stop) of runs of one to three whole words, about that share of all tokens; starts_word: (n,).
 
     A text of one word longer than its share gets a single token of it.
     """
-    left = max(1, math.floor(MASK_SHARE * len(starts_word) + 0.5))
+    left = max(1, math.floor(share * len(starts_word) + 0.5))
     edges = [0, *(np.flatnonzero(starts_word[1:]) + 1).tolist(), len(starts_word)]  # the text may begin inside a word
     words = len(edges) - 1
     taken = bytearray(words)

@@ -29,6 +29,7 @@ from torch.utils.data import Dataset
 from edge_albert.errors import DataError
 from edge_albert.tokenizer import Tokenizer
 from edge_albert.training.masking import Vocabulary, mask_tokens
+from edge_albert.training.pretraining_recipe import MASK_SHARE
 from edge_albert.training.shards import Shard, TokenStore
 
 SHORT_SHARE = 0.1
@@ -142,7 +143,7 @@ def _stop(ends: list[int], start: int, target: int) -> int:
 
 @dataclass(frozen=True)
 class ExampleMaker:
-    """Makes example number i of an epoch from its span. objective: sop, nsp or none."""
+    """Makes example number i of an epoch from its span. objective: sop, nsp or none. mask_share: of its tokens."""
 
     store: TokenStore
     vocabulary: Vocabulary
@@ -150,11 +151,14 @@ class ExampleMaker:
     sep_id: int
     objective: str
     seed: int
+    mask_share: float = MASK_SHARE
 
     @staticmethod
-    def of(store: TokenStore, tokenizer: Tokenizer, objective: str, seed: int) -> ExampleMaker:
+    def of(
+        store: TokenStore, tokenizer: Tokenizer, objective: str, seed: int, mask_share: float = MASK_SHARE
+    ) -> ExampleMaker:
         vocabulary = Vocabulary.of(tokenizer)
-        return ExampleMaker(store, vocabulary, tokenizer.cls_id, tokenizer.sep_id, objective, seed)
+        return ExampleMaker(store, vocabulary, tokenizer.cls_id, tokenizer.sep_id, objective, seed, mask_share)
 
     def make(self, spans: Spans, epoch: int, number: int) -> Example:
         random = np.random.default_rng([_EXAMPLE, self.seed, epoch, number])
@@ -195,7 +199,7 @@ class ExampleMaker:
     def _assemble(self, segments: list[NDArray[np.int64]], order: int, random: np.random.Generator) -> Example:
         """Mask the whole text, then put the special tokens around its segments."""
         text = np.concatenate(segments)
-        masked, positions = mask_tokens(text, self.vocabulary, random)
+        masked, positions = mask_tokens(text, self.vocabulary, random, self.mask_share)
         ids, types = [np.array([self.cls_id])], [np.array([0])]
         at = 0
         for kind, segment in enumerate(segments):

@@ -8,6 +8,7 @@ from edge_albert.errors import EdgeAlbertError
 
 OBJECTIVES = ("sop", "nsp", "none")
 OPTIMIZERS = ("lamb", "adamw")
+MASK_SHARE = 0.15  # of the tokens, as BERT and ALBERT have it
 
 
 @dataclass(frozen=True)
@@ -15,8 +16,9 @@ class PretrainRecipe:
     """Everything that decides what a run learns, and how often it writes.
 
     steps: updates in all. batch_size: examples of a step, over all processes. micro_batch: examples that a process
-    takes at a time. max_length: tokens of an example. warmup: share of the steps. clip_norm: of a whole step's
-    gradient. keep: checkpoints. compile: through torch.compile, every example padded to max_length.
+    takes at a time. max_length: tokens of an example. mask_share: of its tokens that have to be guessed. warmup: share
+    of the steps. clip_norm: of a whole step's gradient. keep: checkpoints. compile: through torch.compile, every
+    example padded to max_length.
     """
 
     steps: int
@@ -24,6 +26,7 @@ class PretrainRecipe:
     micro_batch: int = 32
     max_length: int = 512
     objective: str = "sop"
+    mask_share: float = MASK_SHARE
     optimizer: str = "lamb"
     learning_rate: float = 5e-4
     warmup: float = 0.1

@@ -137,7 +137,7 @@ def pretrain(folder: Path, ranks: Ranks, *, workers: int | None = None) -> None:
     assert isinstance(model, AlbertForPreTraining)
     if plan.init is not None and not checkpoints(folder / "checkpoints"):
         load_arrays(model, read_checkpoint(plan.init).tensors)
-    maker = ExampleMaker.of(store, tokenizer, plan.recipe.objective, plan.recipe.seed)
+    maker = ExampleMaker.of(store, tokenizer, plan.recipe.objective, plan.recipe.seed, plan.recipe.mask_share)
     if workers is None:
         workers = min(8, usable_cores() - 1) if ranks.device.type == "cuda" else 0
     Pretrainer(model.to(ranks.device), plan.recipe, maker, tokenizer, ranks, folder, workers=workers).run()
