@@ -117,8 +117,8 @@ class AblationRecipe:
         return f"{len(CELLS)} models × {len(self.seeds)} seeds, {steps} each: about {size} in all"
 
 
-# H = 128, so that E = 128 of the paper's Table 3 is E = H here; E = 16 is there instead. 40 % of the tokens are guessed:
-# in so few steps, with the paper's 15 % neither the masked words' loss nor the sentence order leaves its first plateau.
+# H = 128, so that E = 128 of the paper's Table 3 is E = H here; E = 16 is there instead. 40 % of the tokens are
+# guessed: in so few steps, with the paper's 15 %, neither the masked words nor the order leave their first plateau.
 FULL = AblationRecipe(
     shape=AlbertConfig(
         embedding_size=64, hidden_size=128, num_hidden_layers=4, num_attention_heads=2, intermediate_size=512,
