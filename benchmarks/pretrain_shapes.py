@@ -15,10 +15,10 @@ import torch
 
 from edge_albert.config import AlbertConfig, count_parameters, preset
 from edge_albert.model import build_model
-from edge_albert.training.pretraining_data import Batch
-from edge_albert.training.pretraining_loss import PretrainingLoss
-from edge_albert.training.pretraining_optimizer import make_optimizer
-from edge_albert.training.pretraining_recipe import PretrainRecipe
+from edge_albert.training.pretraining.examples import Batch
+from edge_albert.training.pretraining.loss import PretrainingLoss
+from edge_albert.training.pretraining.optimizer import make_optimizer
+from edge_albert.training.pretraining.recipe import PretrainRecipe
 
 TOKENS, SECONDS = 4096, 6.0
 # hidden size, iterations, length, activation, dropout, bfloat16

@@ -31,7 +31,7 @@ from edge_albert.cli import run_command
 from edge_albert.config import count_macs, count_parameters
 from edge_albert.errors import EdgeAlbertError
 from edge_albert.exporter import DEFAULT_MODEL
-from edge_albert.training.data import Columns, any_label, read_examples
+from edge_albert.training.data.examples import Columns, any_label, read_examples
 
 PARTS = {"test": (0, 1), "dev": (2,), "train": (3, 4, 5, 6, 7, 8, 9)}
 SHIPPED = ("config.json", "model.safetensors", "spiece.model", "tokenizer_config.json")

@@ -22,7 +22,7 @@ from edge_albert.errors import DataError
 from edge_albert.runtime.session import STRIDE
 from edge_albert.tasks import Task
 from edge_albert.tokenizer import Encoding, Tokenizer
-from edge_albert.training import metrics
+from edge_albert.training.metrics import glue
 
 Metric = Callable[[np.ndarray, np.ndarray], float]
 
@@ -42,15 +42,15 @@ class Judged:
 def task_metrics(task: Task, config: AlbertConfig) -> Mapping[str, Metric]:
     """The metrics of a task by name, its usual one first; each takes gold and predicted as `Judged` has them."""
     if task.name == "text-classification":
-        f1 = metrics.f1 if config.num_labels == 2 else metrics.macro_f1
-        return {"accuracy": metrics.accuracy, "f1": f1, "matthews": metrics.matthews}
+        f1 = glue.f1 if config.num_labels == 2 else glue.macro_f1
+        return {"accuracy": glue.accuracy, "f1": f1, "matthews": glue.matthews}
     if task.name == "token-classification":
         return {"f1": _entity_f1}
     if task.name == "question-answering":
         return {"f1": _mean_of_predicted, "exact": _mean_of_predicted}
     if task.name == "multiple-choice":
-        return {"accuracy": metrics.accuracy}
-    return {"spearman": metrics.spearman, "pearson": metrics.pearson}
+        return {"accuracy": glue.accuracy}
+    return {"spearman": glue.spearman, "pearson": glue.pearson}
 
 
 def read_judged(file: TextFile, metric: str, config: AlbertConfig, task: Task, tokenizer: Tokenizer) -> Judged:
@@ -111,8 +111,8 @@ def _encodings(ids: Sequence[np.ndarray], types: Sequence[np.ndarray]) -> list[E
 
 def _tagged(file: TextFile, metric: str, config: AlbertConfig, tokenizer: Tokenizer) -> Judged:
     """Sentences with a tag for each word; predicted: (N, 3) entities that are right, that are there, that were said."""
-    from edge_albert.training.entity_metrics import entities
-    from edge_albert.training.tagging import encode_sentences, read_sentences
+    from edge_albert.training.finetuning.tagging import encode_sentences, read_sentences
+    from edge_albert.training.metrics.entities import entities
 
     rows = read_sentences(file.path, file.columns, skip_bad=file.skip_bad).rows
     for row in rows:
@@ -141,8 +141,8 @@ def _entity_f1(gold: np.ndarray, predicted: np.ndarray) -> float:
 
 def _questions(file: TextFile, metric: str, config: AlbertConfig, tokenizer: Tokenizer) -> Judged:
     """SQuAD's questions; predicted: (N,) the metric of each answer, "no answer" by the model's own threshold."""
-    from edge_albert.training.question_answering import NULL_THRESHOLD, encode_questions, read_questions
-    from edge_albert.training.squad_metrics import scores
+    from edge_albert.training.finetuning.question_answering import NULL_THRESHOLD, encode_questions, read_questions
+    from edge_albert.training.metrics.squad import scores
 
     rows = read_questions(file.path, skip_bad=file.skip_bad).rows
     longest = _longest(config, tokenizer)
@@ -162,7 +162,7 @@ def _mean_of_predicted(gold: np.ndarray, predicted: np.ndarray) -> float:
 
 def _choices(file: TextFile, metric: str, config: AlbertConfig, tokenizer: Tokenizer) -> Judged:
     """Questions with options; predicted: (N,) the number of the option with the highest score."""
-    from edge_albert.training.multiple_choice import encode_choices, read_choices
+    from edge_albert.training.finetuning.multiple_choice import encode_choices, read_choices
 
     rows = read_choices(file.path, skip_bad=file.skip_bad).rows
     encoded = encode_choices(tokenizer, rows, _longest(config, tokenizer))

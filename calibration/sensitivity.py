@@ -28,7 +28,7 @@ from edge_albert.progress import Progress
 from edge_albert.sites import quantizable_weights, short_name
 from edge_albert.tasks import Task
 from edge_albert.tokenizer import Encoding
-from edge_albert.training.metrics import pearson
+from edge_albert.training.metrics.glue import pearson
 
 PRECISIONS = ("int8", "int4")
 MAP_PRECISION = "int4"  # of the heat map: where int8 hurts too little to be seen, int4 shows the same order

@@ -21,7 +21,16 @@ from edge_albert.config import AlbertConfig, count_macs
 from edge_albert.errors import DataError
 from edge_albert.tasks import Task
 from edge_albert.tokenizer import Encoding, Tokenizer
-from edge_albert.training import data
+from edge_albert.training.data.examples import (
+    LABEL_COLUMNS,
+    TEXT_COLUMNS,
+    Columns,
+    Examples,
+    any_label,
+    column_names,
+    number_fault,
+    read_examples,
+)
 
 FEW = 16  # fewer texts are a warning
 MOST_TEXTS = 512
@@ -32,10 +41,10 @@ _PAIRS = ("question-answering", "multiple-choice")  # tasks that read two texts
 
 @dataclass(frozen=True)
 class TextFile:
-    """A user's file and how to read it; `columns` and `skip_bad` as in `edge_albert.training.data.read_examples`."""
+    """A user's file and how to read it; `columns` and `skip_bad` as `read_examples` has them."""
 
     path: Path
-    columns: data.Columns = field(default_factory=data.Columns)
+    columns: Columns = field(default_factory=Columns)
     skip_bad: bool = False
 
 
@@ -88,7 +97,7 @@ def encode(text: str, pair: str | None, config: AlbertConfig, tokenizer: Tokeniz
     )
 
 
-def label_numbers(examples: data.Examples, config: AlbertConfig) -> np.ndarray:
+def label_numbers(examples: Examples, config: AlbertConfig) -> np.ndarray:
     """(N,) int64: each row's label as the model's output counts it. Raises DataError for one that the model lacks.
 
     A model whose labels are called LABEL_0, LABEL_1, …, as Hugging Face's are when nobody named them, takes the bare
@@ -106,12 +115,12 @@ def label_numbers(examples: data.Examples, config: AlbertConfig) -> np.ndarray:
     return np.array([numbers[row.label] for row in examples.rows], dtype=np.int64)
 
 
-def read_labelled(file: TextFile, config: AlbertConfig, task: Task) -> tuple[data.Examples, np.ndarray]:
+def read_labelled(file: TextFile, config: AlbertConfig, task: Task) -> tuple[Examples, np.ndarray]:
     """A file's rows and what is right for each: label numbers (N,) int64, or for other tasks real values (N,)."""
     if task.name == "text-classification":
-        examples = data.read_examples(file.path, file.columns, data.any_label, skip_bad=file.skip_bad)
+        examples = read_examples(file.path, file.columns, any_label, skip_bad=file.skip_bad)
         return examples, label_numbers(examples, config)
-    examples = data.read_examples(file.path, file.columns, data.number_fault, skip_bad=file.skip_bad)
+    examples = read_examples(file.path, file.columns, number_fault, skip_bad=file.skip_bad)
     return examples, np.array([float(row.label) for row in examples.rows])
 
 
@@ -125,15 +134,15 @@ def _read_texts(file: TextFile, config: AlbertConfig, task: Task) -> list[tuple[
     own = _task_texts(file, task)
     if own is not None:
         return own
-    names = data.column_names(file.path, header=file.columns.header)
+    names = column_names(file.path, header=file.columns.header)
     columns = _with_usual_pair(file.columns, task, names)
-    label = columns.label or next((name for name in data.LABEL_COLUMNS if name in names), None)
+    label = columns.label or next((name for name in LABEL_COLUMNS if name in names), None)
     if label is not None and task.name in ("text-classification", "text-regression"):
         labelled, _ = read_labelled(replace(file, columns=columns), config, task)
         rows = labelled.rows
     else:  # the reader wants a label, which nobody will look at
-        text = columns.text or next((name for name in data.TEXT_COLUMNS if name in names), None)
-        rows = data.read_examples(file.path, replace(columns, label=text), data.any_label, skip_bad=file.skip_bad).rows
+        text = columns.text or next((name for name in TEXT_COLUMNS if name in names), None)
+        rows = read_examples(file.path, replace(columns, label=text), any_label, skip_bad=file.skip_bad).rows
     _refuse_without_pair(file, task, rows[0].pair)
     if task.head is None:  # an embedding reads one text at a time
         return [(text, None) for row in rows for text in (row.text, row.pair) if text is not None]
@@ -146,16 +155,16 @@ def _task_texts(file: TextFile, task: Task) -> list[tuple[str, str | None]] | No
     table = file.path.suffix.lower() in (".tsv", ".csv")
     names = set() if table or file.path.is_dir() else _first_names(file)
     if task.name == "question-answering" and file.path.suffix.lower() == ".json":
-        from edge_albert.training.question_answering import read_questions
+        from edge_albert.training.finetuning.question_answering import read_questions
 
         return [(row.question, row.context) for row in read_questions(file.path, skip_bad=file.skip_bad).rows]
     if task.name == "multiple-choice" and (file.path.is_dir() or names & {"options", "choices"}):
-        from edge_albert.training.multiple_choice import option_text, read_choices
+        from edge_albert.training.finetuning.multiple_choice import option_text, read_choices
 
         questions = read_choices(file.path, skip_bad=file.skip_bad).rows
         return [(row.context, option_text(row.question, option)) for row in questions for option in row.options]
     if task.name == "token-classification" and not table and (not names or names & {"tokens", "words"}):
-        from edge_albert.training.tagging import read_sentences
+        from edge_albert.training.finetuning.tagging import read_sentences
 
         sentences = read_sentences(file.path, file.columns, skip_bad=file.skip_bad).rows
         return [(" ".join(row.words), None) for row in sentences]
@@ -166,7 +175,7 @@ def _first_names(file: TextFile) -> set[str]:
     """The columns of a file of JSON lines, none for one of another form."""
     if file.path.suffix.lower() not in (".jsonl", ".parquet"):
         return set()
-    return set(data.column_names(file.path))
+    return set(column_names(file.path))
 
 
 def _read_lines(path: Path) -> list[str]:
@@ -178,7 +187,7 @@ def _read_lines(path: Path) -> list[str]:
         raise DataError(f"{path}: not UTF-8: convert the file") from None
 
 
-def _with_usual_pair(columns: data.Columns, task: Task, names: Sequence[str]) -> data.Columns:
+def _with_usual_pair(columns: Columns, task: Task, names: Sequence[str]) -> Columns:
     """SQuAD's names for a question-answering file without others."""
     usual = columns.text is None and columns.pair is None and {"question", "context"} <= set(names)
     return replace(columns, text="question", pair="context") if usual and task.name in _PAIRS else columns

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from edge_albert.training.loop import Recipe
+    from edge_albert.training.finetuning.loop import Recipe
 
 
 def _integer(text: str) -> int:

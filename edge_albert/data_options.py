@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from calibration.texts import TextFile
-from edge_albert.training.data import Columns
+from edge_albert.training.data.examples import Columns
 
 
 def add_columns(group: argparse._ArgumentGroup) -> None:

@@ -14,13 +14,13 @@ from edge_albert.cli import leave_without, run_command
 try:
     from edge_albert.config import EXIT_HEADS
     from edge_albert.data_options import add_columns
-    from edge_albert.training.data import Columns, describe_bad
-    from edge_albert.training.distillation import Layers, Matching
-    from edge_albert.training.distillation_run import LOG, TASKS, Request, distill
-    from edge_albert.training.distillation_student import StudentRequest
-    from edge_albert.training.early_exit import DEFAULT_HEADS
-    from edge_albert.training.loop import Recipe
-    from edge_albert.training.teacher import VECTORS
+    from edge_albert.training.data.examples import Columns, describe_bad
+    from edge_albert.training.distillation.loss import Layers, Matching
+    from edge_albert.training.distillation.run import LOG, TASKS, Request, distill
+    from edge_albert.training.distillation.student import StudentRequest
+    from edge_albert.training.distillation.teacher import VECTORS
+    from edge_albert.training.finetuning.early_exit import DEFAULT_HEADS
+    from edge_albert.training.finetuning.loop import Recipe
 except ModuleNotFoundError as error:
     leave_without(error, __name__)
 

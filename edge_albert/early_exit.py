@@ -1,7 +1,8 @@
 """Early exit: an input leaves the loop once its answer is settled, instead of after all N iterations.
 
 An ALBERT of N iterations computes as much as a BERT of N layers; leaving early is what makes it faster. A head answers
-after every iteration (trained in edge_albert/training/early_exit.py), and a criterion says whether that will do:
+after every iteration (edge_albert/training/finetuning/early_exit.py trains it), and a criterion says whether that will
+do:
 
     confidence   the largest softmax probability is at least the threshold (Schwartz et al. 2020, arXiv 2004.07453)
     entropy      the softmax's entropy, in nats, is at most the threshold (BranchyNet, Teerapittayanon et al. 2016,

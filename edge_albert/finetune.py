@@ -13,13 +13,13 @@ from edge_albert.cli import leave_without, run_command
 
 try:
     from edge_albert.config import EXIT_HEADS
-    from edge_albert.training.data import Columns, describe_bad
-    from edge_albert.training.dataset_rows import DatasetSplit
-    from edge_albert.training.early_exit import DEFAULT_HEADS, ExitTraining
-    from edge_albert.training.finetune_tasks import FINETUNE_TASKS
-    from edge_albert.training.finetuning import DTYPES, LOG, Request, finetune
-    from edge_albert.training.loop import Recipe
-    from edge_albert.training.rows import Source
+    from edge_albert.training.data.datasets import DatasetSplit
+    from edge_albert.training.data.examples import Columns, describe_bad
+    from edge_albert.training.data.rows import Source
+    from edge_albert.training.finetuning.early_exit import DEFAULT_HEADS, ExitTraining
+    from edge_albert.training.finetuning.loop import Recipe
+    from edge_albert.training.finetuning.run import DTYPES, LOG, Request, finetune
+    from edge_albert.training.finetuning.tasks import FINETUNE_TASKS
 except ModuleNotFoundError as error:
     leave_without(error, __name__)
 

@@ -15,9 +15,9 @@ try:
     from edge_albert.config import PRESETS, AlbertConfig, preset
     from edge_albert.errors import EdgeAlbertError
     from edge_albert.tokenizer import load_tokenizer
-    from edge_albert.training.corpus import DatasetSource, Source
-    from edge_albert.training.pretraining_recipe import OBJECTIVES, OPTIMIZERS, PretrainRecipe
-    from edge_albert.training.shards import usable_cores
+    from edge_albert.training.pretraining.corpus import DatasetSource, Source
+    from edge_albert.training.pretraining.recipe import OBJECTIVES, OPTIMIZERS, PretrainRecipe
+    from edge_albert.training.pretraining.shards import usable_cores
 except ModuleNotFoundError as error:
     leave_without(error, __name__)
 
@@ -117,7 +117,7 @@ def main(argv: list[str] | None = None) -> int:
         _refuse_changes(arguments, options)
     folder = options.resume or options.output
     from edge_albert.training.distributed import joined_ranks  # PyTorch: seconds, so after everything else
-    from edge_albert.training.pretraining_run import pretrain, wait_for_run
+    from edge_albert.training.pretraining.run import pretrain, wait_for_run
 
     with joined_ranks() as ranks:
         if options.output is not None:
@@ -143,7 +143,7 @@ def _refuse_changes(arguments: argparse.ArgumentParser, options: argparse.Namesp
 
 def _begin(options: argparse.Namespace, processes: int) -> None:
     """Set the new run up, to be trained by so many processes."""
-    from edge_albert.training.pretraining_run import Plan, check_init, fit_config, set_up
+    from edge_albert.training.pretraining.run import Plan, check_init, fit_config, set_up
 
     if options.steps is None:
         raise EdgeAlbertError("--steps is needed for a new run: how many updates in all")

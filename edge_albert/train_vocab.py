@@ -23,7 +23,7 @@ try:
     from edge_albert.progress import Progress
     from edge_albert.tokenization.text_rules import albert_table, clean_albert
     from edge_albert.tokenizer import load_tokenizer
-    from edge_albert.training.corpus import Corpus
+    from edge_albert.training.pretraining.corpus import Corpus
 except ModuleNotFoundError as error:
     leave_without(error, __name__)
 

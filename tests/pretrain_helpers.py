@@ -29,8 +29,8 @@ def write_corpus(path: Path, documents: int = 288) -> Path:
 
 def make_shards(folder: Path) -> tuple[Path, Path]:
     """(tokenizer folder, shards folder), both below `folder`."""
-    from edge_albert.training.corpus import Corpus
-    from edge_albert.training.shards import write_shards
+    from edge_albert.training.pretraining.corpus import Corpus
+    from edge_albert.training.pretraining.shards import write_shards
 
     tokenizer = train_tiny_spiece(folder / "tokenizer").parent
     write_shards(Corpus([write_corpus(folder / "corpus.txt")]), tokenizer, folder / "shards")

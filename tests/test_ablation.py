@@ -24,10 +24,10 @@ from edge_albert.analyze import main  # noqa: E402
 from edge_albert.checkpoint import read_checkpoint  # noqa: E402
 from edge_albert.config import count_parameters, preset  # noqa: E402
 from edge_albert.errors import DataError, EdgeAlbertError  # noqa: E402
-from edge_albert.training.corpus import Corpus  # noqa: E402
-from edge_albert.training.pretraining_loop import Pretrainer  # noqa: E402
-from edge_albert.training.pretraining_run import Plan  # noqa: E402
-from edge_albert.training.shards import write_shards  # noqa: E402
+from edge_albert.training.pretraining.corpus import Corpus  # noqa: E402
+from edge_albert.training.pretraining.loop import Pretrainer  # noqa: E402
+from edge_albert.training.pretraining.run import Plan  # noqa: E402
+from edge_albert.training.pretraining.shards import write_shards  # noqa: E402
 
 SHAPE = replace(
     recipes.FULL.shape, embedding_size=16, hidden_size=32, num_attention_heads=2, intermediate_size=64,

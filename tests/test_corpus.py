@@ -16,8 +16,8 @@ from tiny_spiece import train_tiny_spiece
 
 from edge_albert.errors import DataError
 from edge_albert.tokenizer import load_tokenizer
-from edge_albert.training.corpus import Corpus, DatasetSource, split_sentences
-from edge_albert.training.shards import TokenStore, write_shards
+from edge_albert.training.pretraining.corpus import Corpus, DatasetSource, split_sentences
+from edge_albert.training.pretraining.shards import TokenStore, write_shards
 
 TEXT = "One. Two!\nThree\n\n\n  \nFour? Five.\n"
 DOCUMENTS = [["One.", "Two!", "Three"], ["Four?", "Five."]]
@@ -68,7 +68,7 @@ def test_text_and_xz(tmp_path: Path) -> None:
 
 
 def test_text_without_blank_lines_does_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edge_albert.training.corpus.LONGEST_DOCUMENT", 2)
+    monkeypatch.setattr("edge_albert.training.pretraining.corpus.LONGEST_DOCUMENT", 2)
     (tmp_path / "a.txt").write_text("One.\nTwo.\nThree.\nFour.\nFive.\n")
     assert documents(tmp_path / "a.txt") == [["One.", "Two."], ["Three.", "Four."], ["Five."]]
 
@@ -159,7 +159,7 @@ def test_shards_hold_the_tokenizers_ids(tmp_path: Path, tokenizer_folder: Path) 
 
 
 def test_processes_make_the_same_files(tmp_path: Path, tokenizer_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edge_albert.training.shards.BLOCK_CHARACTERS", 2000)
+    monkeypatch.setattr("edge_albert.training.pretraining.shards.BLOCK_CHARACTERS", 2000)
     corpus = Corpus([write_corpus(tmp_path / "c.txt")])
     write_shards(corpus, tokenizer_folder, tmp_path / "one", processes=1)
     write_shards(corpus, tokenizer_folder, tmp_path / "two", processes=2)

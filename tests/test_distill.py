@@ -30,9 +30,9 @@ from edge_albert.cli import COMMANDS
 from edge_albert.distill import main
 from edge_albert.errors import CheckpointError, ConfigError, DataError, EdgeAlbertError, TokenizerError
 from edge_albert.tokenizer import load_tokenizer
-from edge_albert.training.distillation_run import Request, distill
-from edge_albert.training.distillation_student import StudentRequest, build_student, find_student
-from edge_albert.training.teacher import Teacher, find_teacher
+from edge_albert.training.distillation.run import Request, distill
+from edge_albert.training.distillation.student import StudentRequest, build_student, find_student
+from edge_albert.training.distillation.teacher import Teacher, find_teacher
 
 
 @pytest.fixture(scope="module")
@@ -345,7 +345,7 @@ def test_help_has_a_worked_example(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_as_a_function(data: Path, tmp_path: Path) -> None:
     """The library's way in, with the defaults of `Matching` refused: nothing would be learnt."""
-    from edge_albert.training.distillation import Matching
+    from edge_albert.training.distillation.loss import Matching
 
     student = StudentRequest(str(data / "albert"))
     request = Request(

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from torch.nn import functional as F
 
 from edge_albert.errors import EdgeAlbertError
-from edge_albert.training.distillation import (
+from edge_albert.training.distillation.loss import (
     Isometry,
     Matching,
     attention_loss,
@@ -19,7 +19,7 @@ from edge_albert.training.distillation import (
     principal_axes,
     soft_label_loss,
 )
-from edge_albert.training.teacher import Teacher
+from edge_albert.training.distillation.teacher import Teacher
 
 MINE, ITS = torch.randn(5, 4, generator=torch.Generator().manual_seed(0)), torch.arange(20.0).view(5, 4) % 7
 

@@ -19,10 +19,10 @@ from tiny_spiece import train_tiny_spiece
 
 from edge_albert.errors import CheckpointError, TokenizerError
 from edge_albert.tokenizer import load_tokenizer
-from edge_albert.training import teacher_cache
-from edge_albert.training.distillation_data import label_order
-from edge_albert.training.teacher import Teacher, Text, find_teacher
-from edge_albert.training.teacher_cache import Wanted, cached_answers
+from edge_albert.training.distillation import teacher_cache
+from edge_albert.training.distillation.lessons import label_order
+from edge_albert.training.distillation.teacher import Teacher, Text, find_teacher
+from edge_albert.training.distillation.teacher_cache import Wanted, cached_answers
 
 TEXTS: list[Text] = [(text, None) for text, _ in rows(30, 0, 1)]
 PAIRS: list[Text] = [(text, other) for (text, _), (other, _) in zip(TEXTS, TEXTS[::-1], strict=True)]

@@ -346,7 +346,7 @@ def messages(shared_data: Path, count: int) -> list[str]:
 def hold_against_pytorch(tmp_path: Path, texts: list[str], criterion: str, threshold: float) -> None:
     torch = pytest.importorskip("torch")
     from edge_albert.model import build_model
-    from edge_albert.training.early_exit import all_logits
+    from edge_albert.training.finetuning.early_exit import all_logits
     from edge_albert.training.weights import load_arrays
 
     read, tokenizer = read_checkpoint(DEFAULT_MODEL), load_tokenizer(DEFAULT_MODEL)

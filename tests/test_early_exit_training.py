@@ -24,10 +24,10 @@ from edge_albert.errors import EdgeAlbertError
 from edge_albert.finetune import main
 from edge_albert.model import build_model
 from edge_albert.tasks import TASKS
-from edge_albert.training.distillation import DistillationLoss, Matching, Targets
-from edge_albert.training.early_exit import ExitTraining, all_logits, self_distillation, with_exits
-from edge_albert.training.objectives import classification, regression
-from edge_albert.training.tagging import token_classification
+from edge_albert.training.distillation.loss import DistillationLoss, Matching, Targets
+from edge_albert.training.finetuning.early_exit import ExitTraining, all_logits, self_distillation, with_exits
+from edge_albert.training.finetuning.objectives import classification, regression
+from edge_albert.training.finetuning.tagging import token_classification
 from edge_albert.training.weights import arrays_of
 
 

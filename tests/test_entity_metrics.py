@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 
-from edge_albert.training.entity_metrics import entities, entity_f1, precision, recall, tag_accuracy
+from edge_albert.training.metrics.entities import entities, entity_f1, precision, recall, tag_accuracy
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from edge_albert.errors import DataError, EdgeAlbertError
 from edge_albert.export import REFUSED, main
 from edge_albert.exporting.source import Source
 from edge_albert.tasks import TASKS
-from edge_albert.training import metrics
+from edge_albert.training.metrics import glue
 
 pytest.importorskip("onnx")
 REPORTS = ["report.html", "report.json", "report.md"]
@@ -48,7 +48,7 @@ def outputs(*labels: int) -> list[np.ndarray]:
 
 
 def evaluation(gold: np.ndarray, metric: str = "accuracy") -> Evaluation:
-    measure = {"accuracy": metrics.accuracy, "f1": metrics.f1, "matthews": metrics.matthews}[metric]
+    measure = {"accuracy": glue.accuracy, "f1": glue.f1, "matthews": glue.matthews}[metric]
     judged = Judged([], gold, lambda rows: np.array([row.argmax() for row in rows]), "0" * 64)
     return Evaluation("dev.tsv", judged, metric, measure)
 
@@ -153,7 +153,7 @@ def answered(task: str, tmp_path: Path, rows: list[dict]) -> tuple[dict, Path]:
 
 
 def test_answers_are_scored_as_the_runtime_gives_them(tmp_path):
-    from edge_albert.training.squad_metrics import word_f1
+    from edge_albert.training.metrics.squad import word_f1
 
     contexts = [context for context in sentences(12) if len(context) < 70]
     rows = [

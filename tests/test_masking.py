@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from edge_albert.tokenizer import load_tokenizer
-from edge_albert.training.masking import Vocabulary, _length, choose_runs, mask_tokens
+from edge_albert.training.pretraining.masking import Vocabulary, _length, choose_runs, mask_tokens
 
 
 def vocabulary(starts: float = 0.6, size: int = 1000) -> Vocabulary:

@@ -22,19 +22,19 @@ from edge_albert.model import build_model  # noqa: E402
 from edge_albert.pretrain import main  # noqa: E402
 from edge_albert.tokenizer import Tokenizer, load_tokenizer  # noqa: E402
 from edge_albert.train_vocab import train_spiece  # noqa: E402
-from edge_albert.training.pretraining_data import (  # noqa: E402
+from edge_albert.training.pretraining.examples import (  # noqa: E402
     HELD_OUT_EVERY,
     EpochBatches,
     ExampleMaker,
     collate,
     pack,
 )
-from edge_albert.training.pretraining_loop import Pretrainer  # noqa: E402
-from edge_albert.training.pretraining_loss import PretrainingLoss  # noqa: E402
-from edge_albert.training.pretraining_optimizer import make_optimizer  # noqa: E402
-from edge_albert.training.pretraining_recipe import PretrainRecipe  # noqa: E402
-from edge_albert.training.pretraining_run import Plan  # noqa: E402
-from edge_albert.training.shards import TokenStore  # noqa: E402
+from edge_albert.training.pretraining.loop import Pretrainer  # noqa: E402
+from edge_albert.training.pretraining.loss import PretrainingLoss  # noqa: E402
+from edge_albert.training.pretraining.optimizer import make_optimizer  # noqa: E402
+from edge_albert.training.pretraining.recipe import PretrainRecipe  # noqa: E402
+from edge_albert.training.pretraining.run import Plan  # noqa: E402
+from edge_albert.training.pretraining.shards import TokenStore  # noqa: E402
 
 Made = tuple[Path, Path]
 
@@ -76,8 +76,8 @@ def test_every_token_is_in_one_example(store: TokenStore) -> None:
 
 
 def test_one_in_ten_is_short(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    from edge_albert.training.corpus import Corpus
-    from edge_albert.training.shards import write_shards
+    from edge_albert.training.pretraining.corpus import Corpus
+    from edge_albert.training.pretraining.shards import write_shards
 
     (tmp_path / "long.txt").write_text("the baker paints the door. " * 20_000)
     write_shards(Corpus([tmp_path / "long.txt"]), tokenizer.path.parent, tmp_path / "shards")

@@ -18,7 +18,7 @@ from pretrain_helpers import arguments, losses, make_shards, rewind, weights  # 
 
 from edge_albert.errors import CheckpointError  # noqa: E402
 from edge_albert.pretrain import main  # noqa: E402
-from edge_albert.training.pretraining_loop import Pretrainer  # noqa: E402
+from edge_albert.training.pretraining.loop import Pretrainer  # noqa: E402
 from edge_albert.training.resume import checkpoints, load_newest, save  # noqa: E402
 
 Made = tuple[Path, Path]

@@ -16,7 +16,7 @@ from edge_albert.checkpoint import check_tensors
 from edge_albert.config import AlbertConfig, count_parameters
 from edge_albert.errors import ConfigError
 from edge_albert.model import AlbertModel, build_model
-from edge_albert.training.shrink import shrink_embedding
+from edge_albert.training.distillation.shrink import shrink_embedding
 from edge_albert.training.weights import load_arrays
 
 CONFIG = replace(TINY, embedding_size=32)

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from edge_albert.training.squad_metrics import (
+from edge_albert.training.metrics.squad import (
     Prediction,
     best_of,
     best_threshold,

@@ -12,8 +12,8 @@ from tiny_spiece import train_tiny_spiece
 torch = pytest.importorskip("torch")
 
 from edge_albert.tokenizer import load_tokenizer
-from edge_albert.training.batches import EncodedTexts, collate, encode_examples, epoch_batches, sorted_batches
-from edge_albert.training.data import Example
+from edge_albert.training.data.batches import EncodedTexts, collate, encode_examples, epoch_batches, sorted_batches
+from edge_albert.training.data.examples import Example
 
 LENGTHS = np.random.default_rng(0).integers(3, 60, 1003)
 

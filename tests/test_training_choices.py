@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch")
 from edge_albert.errors import DataError
 from edge_albert.model import build_model
 from edge_albert.tokenizer import Tokenizer, load_tokenizer
-from edge_albert.training.multiple_choice import (
+from edge_albert.training.finetuning.multiple_choice import (
     ChoiceQuestion,
     encode_choices,
     multiple_choice,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from edge_albert.errors import DataError
-from edge_albert.training.data import (
+from edge_albert.training.data.examples import (
     Columns,
     Examples,
     any_label,

@@ -13,11 +13,11 @@ pytest.importorskip("torch")
 
 
 from edge_albert.errors import DataError
-from edge_albert.training.data import Columns, any_label, read_examples
-from edge_albert.training.dataset_rows import DatasetSplit
-from edge_albert.training.question_answering import read_questions
-from edge_albert.training.rows import Source
-from edge_albert.training.tagging import read_sentences
+from edge_albert.training.data.datasets import DatasetSplit
+from edge_albert.training.data.examples import Columns, any_label, read_examples
+from edge_albert.training.data.rows import Source
+from edge_albert.training.finetuning.question_answering import read_questions
+from edge_albert.training.finetuning.tagging import read_sentences
 
 ROWS = [("good", 1), ("bad", 0), ("fine", 1)]
 

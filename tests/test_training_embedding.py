@@ -15,8 +15,8 @@ torch = pytest.importorskip("torch")
 
 from edge_albert.model import build_model
 from edge_albert.tokenizer import load_tokenizer
-from edge_albert.training.data import Example
-from edge_albert.training.embedding import cosent, encode_pairs, sentence_embedding
+from edge_albert.training.data.examples import Example
+from edge_albert.training.finetuning.embedding import cosent, encode_pairs, sentence_embedding
 
 
 def test_loss_is_its_definition() -> None:

@@ -14,10 +14,10 @@ torch = pytest.importorskip("torch")
 from edge_albert.config import AlbertConfig
 from edge_albert.errors import EdgeAlbertError
 from edge_albert.model import build_model
-from edge_albert.training.batches import EncodedTexts, collate, epoch_batches
+from edge_albert.training.data.batches import EncodedTexts, collate, epoch_batches
 from edge_albert.training.device import make_deterministic, pick_device
-from edge_albert.training.loop import Best, Recipe, Trainer, evaluate
-from edge_albert.training.objectives import OBJECTIVES, classification, regression
+from edge_albert.training.finetuning.loop import Best, Recipe, Trainer, evaluate
+from edge_albert.training.finetuning.objectives import OBJECTIVES, classification, regression
 from edge_albert.training.optim import decay_groups, linear_schedule
 from edge_albert.training.weights import arrays_of, load_arrays
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_albert.training import metrics
+from edge_albert.training.metrics import glue
 
 sklearn_metrics = pytest.importorskip("sklearn.metrics")
 stats = pytest.importorskip("scipy.stats")
@@ -19,14 +19,14 @@ def test_labels_against_scikit_learn(labels: int, size: int) -> None:
     for _ in range(5):
         gold, other = RANDOM.integers(0, labels, (2, size))
         predicted = np.where(RANDOM.random(size) < 0.6, gold, other)
-        assert metrics.accuracy(gold, predicted) == pytest.approx(sklearn_metrics.accuracy_score(gold, predicted))
+        assert glue.accuracy(gold, predicted) == pytest.approx(sklearn_metrics.accuracy_score(gold, predicted))
         macro = sklearn_metrics.f1_score(gold, predicted, average="macro", zero_division=0)
-        assert metrics.macro_f1(gold, predicted) == pytest.approx(macro)
-        assert metrics.matthews(gold, predicted) == pytest.approx(sklearn_metrics.matthews_corrcoef(gold, predicted))
+        assert glue.macro_f1(gold, predicted) == pytest.approx(macro)
+        assert glue.matthews(gold, predicted) == pytest.approx(sklearn_metrics.matthews_corrcoef(gold, predicted))
         for label in range(labels):
             single = sklearn_metrics.f1_score(gold == label, predicted == label, zero_division=0)
-            assert metrics.label_f1(gold, predicted, label) == pytest.approx(single)
-        assert metrics.f1(gold, predicted) == metrics.label_f1(gold, predicted, 1)
+            assert glue.label_f1(gold, predicted, label) == pytest.approx(single)
+        assert glue.f1(gold, predicted) == glue.label_f1(gold, predicted, 1)
 
 
 @pytest.mark.parametrize("ties", [False, True])
@@ -39,17 +39,17 @@ def test_correlations_against_scipy(ties: bool) -> None:
             gold[0] = gold[1] + 1
             predicted[0] = predicted[1] + 1
         single, double = gold.astype(np.float32), predicted.astype(np.float32)
-        assert metrics.pearson(single, double) == pytest.approx(stats.pearsonr(gold, predicted)[0], abs=1e-6)
-        assert metrics.spearman(single, double) == pytest.approx(stats.spearmanr(gold, predicted)[0], abs=1e-6)
+        assert glue.pearson(single, double) == pytest.approx(stats.pearsonr(gold, predicted)[0], abs=1e-6)
+        assert glue.spearman(single, double) == pytest.approx(stats.spearmanr(gold, predicted)[0], abs=1e-6)
 
 
 def test_large_offset_costs_no_precision() -> None:
     gold = RANDOM.normal(size=100)
-    assert metrics.pearson(gold + 1e6, gold) == pytest.approx(stats.pearsonr(gold + 1e6, gold)[0], abs=1e-9)
-    assert metrics.pearson(gold, -2 * gold) == pytest.approx(-1)
+    assert glue.pearson(gold + 1e6, gold) == pytest.approx(stats.pearsonr(gold + 1e6, gold)[0], abs=1e-9)
+    assert glue.pearson(gold, -2 * gold) == pytest.approx(-1)
 
 
-@pytest.mark.parametrize("metric", [metrics.matthews, metrics.pearson, metrics.spearman])
+@pytest.mark.parametrize("metric", [glue.matthews, glue.pearson, glue.spearman])
 def test_undefined_is_zero(metric: object) -> None:
     constant, other = np.ones(4), np.array([0.0, 1, 1, 0])
     assert metric(constant, other) == 0  # type: ignore[operator]
@@ -57,4 +57,4 @@ def test_undefined_is_zero(metric: object) -> None:
 
 
 def test_f1_without_a_positive_is_zero() -> None:
-    assert metrics.f1(np.zeros(3), np.zeros(3)) == 0
+    assert glue.f1(np.zeros(3), np.zeros(3)) == 0

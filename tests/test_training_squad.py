@@ -18,14 +18,14 @@ torch = pytest.importorskip("torch")
 from edge_albert.errors import DataError
 from edge_albert.model import build_model
 from edge_albert.tokenizer import Tokenizer, load_tokenizer
-from edge_albert.training.question_answering import (
+from edge_albert.training.finetuning.question_answering import (
     NULL_THRESHOLD,
     Question,
     encode_questions,
     question_answering,
     read_questions,
 )
-from edge_albert.training.squad_metrics import Prediction
+from edge_albert.training.metrics.squad import Prediction
 
 CPU = torch.device("cpu")
 CONTEXT = "the baker paints the blue door in the morning. a small dog carries two letters from london without help!"

@@ -15,8 +15,8 @@ torch = pytest.importorskip("torch")
 
 from edge_albert.errors import DataError
 from edge_albert.tokenizer import load_tokenizer
-from edge_albert.training.data import Columns
-from edge_albert.training.tagging import (
+from edge_albert.training.data.examples import Columns
+from edge_albert.training.finetuning.tagging import (
     NO_TAG,
     TaggedSentence,
     encode_sentences,

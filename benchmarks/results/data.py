@@ -15,8 +15,8 @@ from train_default import split_messages
 
 from edge_albert.atomic import write_file_atomic
 from edge_albert.errors import DataError
-from edge_albert.training.corpus import Corpus
-from edge_albert.training.data import Columns, Example, any_label, number_fault, read_examples
+from edge_albert.training.data.examples import Columns, Example, any_label, number_fault, read_examples
+from edge_albert.training.pretraining.corpus import Corpus
 from results.plan import TASKS, Plan
 
 _DEV_ROWS = 200  # of a dev set, when --rows cuts the rest

@@ -14,9 +14,9 @@ from edge_albert.bundle import MODEL_FILES
 from edge_albert.checkpoint import read_checkpoint
 from edge_albert.config import count_parameters
 from edge_albert.runtime.classify import SentenceEmbedder, TextClassifier
-from edge_albert.training.data import Columns, Example, any_label, number_fault, read_examples
-from edge_albert.training.metrics import spearman
-from edge_albert.training.objectives import classification
+from edge_albert.training.data.examples import Columns, Example, any_label, number_fault, read_examples
+from edge_albert.training.finetuning.objectives import classification
+from edge_albert.training.metrics.glue import spearman
 from results.plan import Plan, Student, TaskPlan, add_record, read_records, run
 
 ENGINES = ("onnx", "tflite")

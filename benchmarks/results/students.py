@@ -11,12 +11,12 @@ from edge_albert.atomic import write_file_atomic
 from edge_albert.checkpoint import read_checkpoint, write_checkpoint
 from edge_albert.model import build_model
 from edge_albert.tokenizer import load_tokenizer
-from edge_albert.training.data import Columns, any_label, read_examples
+from edge_albert.training.data.examples import Columns, any_label, read_examples
 from edge_albert.training.device import make_deterministic, pick_device
-from edge_albert.training.distillation_data import make_lesson, read_unlabelled
-from edge_albert.training.shrink import shrink_embedding
-from edge_albert.training.teacher import find_teacher
-from edge_albert.training.teacher_cache import Wanted, cached_answers
+from edge_albert.training.distillation.lessons import make_lesson, read_unlabelled
+from edge_albert.training.distillation.shrink import shrink_embedding
+from edge_albert.training.distillation.teacher import find_teacher
+from edge_albert.training.distillation.teacher_cache import Wanted, cached_answers
 from edge_albert.training.weights import arrays_of
 from results.plan import EMBEDDING_SIZES, TASKS, Plan, Student, run
 

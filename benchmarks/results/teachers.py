@@ -15,13 +15,13 @@ import torch.nn.functional as F
 
 from edge_albert.atomic import atomic_folder
 from edge_albert.progress import Progress
-from edge_albert.training.batches import epoch_batches
-from edge_albert.training.data import Columns, Example, any_label, label_names, number_fault, read_examples
+from edge_albert.training.data.batches import epoch_batches
+from edge_albert.training.data.examples import Columns, Example, any_label, label_names, number_fault, read_examples
 from edge_albert.training.device import make_deterministic, pick_device
-from edge_albert.training.metrics import spearman
-from edge_albert.training.objectives import classification
+from edge_albert.training.distillation.teacher import find_teacher
+from edge_albert.training.finetuning.objectives import classification
+from edge_albert.training.metrics.glue import spearman
 from edge_albert.training.optim import adamw, linear_schedule
-from edge_albert.training.teacher import find_teacher
 from results.plan import TASKS, Plan, TaskPlan, add_record, read_records
 
 RATE, BATCH, LONGEST, SEED = 5e-5, 32, 128, 1

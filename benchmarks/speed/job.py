@@ -13,11 +13,11 @@ import torch
 
 from edge_albert.config import AlbertConfig, count_macs, preset
 from edge_albert.tokenizer import load_tokenizer
-from edge_albert.training.batches import EncodedTexts, encode_examples
-from edge_albert.training.data import Columns, any_label, label_names, read_examples
+from edge_albert.training.data.batches import EncodedTexts, encode_examples
+from edge_albert.training.data.examples import Columns, any_label, label_names, read_examples
 from edge_albert.training.device import pick_device
-from edge_albert.training.pretraining_data import ExampleMaker, Spans, pack
-from edge_albert.training.shards import TokenStore
+from edge_albert.training.pretraining.examples import ExampleMaker, Spans, pack
+from edge_albert.training.pretraining.shards import TokenStore
 
 # bfloat16 with float32 sums, without sparsity, from the makers' data sheets
 PEAK_FLOPS = {"H200": 989e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12, "L4": 121e12}

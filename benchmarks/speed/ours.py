@@ -13,10 +13,10 @@ from edge_albert.model import AlbertForPreTraining, build_model
 from edge_albert.tokenizer import load_tokenizer
 from edge_albert.training.device import make_deterministic, pick_device
 from edge_albert.training.distributed import Ranks
-from edge_albert.training.loop import Recipe, Trainer
-from edge_albert.training.objectives import classification
-from edge_albert.training.pretraining_loop import Pretrainer
-from edge_albert.training.pretraining_recipe import PretrainRecipe
+from edge_albert.training.finetuning.loop import Recipe, Trainer
+from edge_albert.training.finetuning.objectives import classification
+from edge_albert.training.pretraining.loop import Pretrainer
+from edge_albert.training.pretraining.recipe import PretrainRecipe
 from speed.job import Clock, Job, figures
 
 

@@ -5,7 +5,7 @@
     WORK/<cell>/seed-1/score.json      its scores; a cell that has them is finished and skipped
 
 So a grid that was stopped, by Ctrl-C, SIGTERM or a power cut, goes on with the same command where it was, with the
-same result to the last bit (edge_albert/training/pretraining_loop.py). A finished cell's checkpoints are removed; its
+same result to the last bit (edge_albert/training/pretraining/loop.py). A finished cell's checkpoints are removed; its
 model/ stays.
 
 Scores are of held-out examples: the masked words in the form that the model was trained on, and the order head on both
@@ -35,12 +35,12 @@ from edge_albert.model import AlbertForPreTraining, build_model
 from edge_albert.tokenizer import Tokenizer, load_tokenizer
 from edge_albert.training.device import pick_device
 from edge_albert.training.distributed import Ranks
-from edge_albert.training.pretraining_data import ExampleMaker, Spans, pack, special_tokens
-from edge_albert.training.pretraining_eval import held_out_sums
-from edge_albert.training.pretraining_loss import PretrainingLoss, means
-from edge_albert.training.pretraining_recipe import PretrainRecipe
-from edge_albert.training.pretraining_run import Plan, fit_config, pretrain, set_up
-from edge_albert.training.shards import TokenStore, usable_cores, vocabulary_digest
+from edge_albert.training.pretraining.evaluation import held_out_sums
+from edge_albert.training.pretraining.examples import ExampleMaker, Spans, pack, special_tokens
+from edge_albert.training.pretraining.loss import PretrainingLoss, means
+from edge_albert.training.pretraining.recipe import PretrainRecipe
+from edge_albert.training.pretraining.run import Plan, fit_config, pretrain, set_up
+from edge_albert.training.pretraining.shards import TokenStore, usable_cores, vocabulary_digest
 from edge_albert.training.weights import load_arrays
 
 FORMAT = 1

@@ -28,9 +28,9 @@ from edge_albert.progress import Progress
 from edge_albert.reports.tables import markdown_table
 from edge_albert.tasks import get_task
 from edge_albert.tokenizer import load_tokenizer
-from edge_albert.training.batches import EncodedTexts, collate, encode_examples, sorted_batches
-from edge_albert.training.data import Example
-from edge_albert.training.objectives import OBJECTIVES
+from edge_albert.training.data.batches import EncodedTexts, collate, encode_examples, sorted_batches
+from edge_albert.training.data.examples import Example
+from edge_albert.training.finetuning.objectives import OBJECTIVES
 from edge_albert.training.weights import load_arrays
 
 MOST_TEXTS, MOST_LABELLED = 256, 2000

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from edge_albert.config import AlbertConfig, count_macs
-from edge_albert.training.pretraining_recipe import PretrainRecipe
+from edge_albert.training.pretraining.recipe import PretrainRecipe
 
 # Multiply-adds of training per second, counted as below, on one core of a shared Xeon with AVX512, for models as
 # small as these; another machine differs, and the estimate with it.

@@ -32,7 +32,7 @@ from edge_albert.errors import CheckpointError, EdgeAlbertError, TokenizerError
 from edge_albert.model import AlbertOutput, AlbertWithHead, build_model
 from edge_albert.tokenizer import Tokenizer, load_tokenizer
 from edge_albert.training.device import autocast, pick_device
-from edge_albert.training.shards import vocabulary_digest
+from edge_albert.training.pretraining.shards import vocabulary_digest
 from edge_albert.training.weights import load_arrays
 
 VECTORS = ("mean", "cls")

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_albert.tokenizer import Tokenizer
-from edge_albert.training.pretraining_recipe import MASK_SHARE
+from edge_albert.training.pretraining.recipe import MASK_SHARE
 
 MASKED, RANDOM = 0.8, 0.1  # of the chosen tokens
 LONGEST = 3  # words in a run

@@ -29,7 +29,7 @@ from edge_albert.atomic import write_file_atomic
 from edge_albert.bundle import file_hash
 from edge_albert.errors import DataError, EdgeAlbertError
 from edge_albert.progress import Progress
-from edge_albert.training.teacher import Teacher, Text
+from edge_albert.training.distillation.teacher import Teacher, Text
 
 FORMAT = 1
 BLOCK = 2048  # rows between two notes of what is done

@@ -10,11 +10,11 @@ import numpy as np
 
 from edge_albert.errors import CheckpointError, DataError
 from edge_albert.tokenizer import Tokenizer
-from edge_albert.training.batches import EncodedTexts, encode_examples
-from edge_albert.training.data import Example
-from edge_albert.training.distillation import UNLABELLED
-from edge_albert.training.rows import numbered_lines, read_text
-from edge_albert.training.teacher import Teacher, Text
+from edge_albert.training.data.batches import EncodedTexts, encode_examples
+from edge_albert.training.data.examples import Example
+from edge_albert.training.data.rows import numbered_lines, read_text
+from edge_albert.training.distillation.loss import UNLABELLED
+from edge_albert.training.distillation.teacher import Teacher, Text
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,20 @@ from torch import Tensor
 
 from edge_albert.errors import DataError
 from edge_albert.tokenizer import Encoding, Tokenizer
-from edge_albert.training import entity_metrics
-from edge_albert.training.batches import Inputs, on_device, pad_arrays, padded
-from edge_albert.training.data import Columns, Examples, collect, pick_column, text_of
-from edge_albert.training.objectives import Objective
-from edge_albert.training.rows import Place, Row, Rows, Source, numbered_lines, read_text, snips_rows, structured_rows
+from edge_albert.training.data.batches import Inputs, on_device, pad_arrays, padded
+from edge_albert.training.data.examples import Columns, Examples, collect, pick_column, text_of
+from edge_albert.training.data.rows import (
+    Place,
+    Row,
+    Rows,
+    Source,
+    numbered_lines,
+    read_text,
+    snips_rows,
+    structured_rows,
+)
+from edge_albert.training.finetuning.objectives import Objective
+from edge_albert.training.metrics import entities
 
 WORD_COLUMNS = ("tokens", "words")
 TAG_COLUMNS = ("tags", "ner_tags", "labels")
@@ -200,9 +209,9 @@ def token_classification(num_labels: int) -> Objective:
         loss=lambda logits, labels: F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=NO_TAG),
         predict=lambda logits: logits.argmax(dim=-1),
         metrics={
-            "f1": entity_metrics.entity_f1,
-            "precision": entity_metrics.precision,
-            "recall": entity_metrics.recall,
-            "accuracy": entity_metrics.tag_accuracy,
+            "f1": entities.entity_f1,
+            "precision": entities.precision,
+            "recall": entities.recall,
+            "accuracy": entities.tag_accuracy,
         },
     )

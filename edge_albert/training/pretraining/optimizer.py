@@ -7,7 +7,7 @@ from torch import nn
 
 from edge_albert.errors import EdgeAlbertError
 from edge_albert.training.optim import decay_groups
-from edge_albert.training.pretraining_recipe import PretrainRecipe
+from edge_albert.training.pretraining.recipe import PretrainRecipe
 
 
 def make_optimizer(model: nn.Module, recipe: PretrainRecipe) -> torch.optim.Optimizer:

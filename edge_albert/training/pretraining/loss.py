@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from edge_albert.model import AlbertForPreTraining
-from edge_albert.training.pretraining_data import Batch
+from edge_albert.training.pretraining.examples import Batch
 
 
 class PretrainingLoss(nn.Module):

@@ -29,14 +29,14 @@ from edge_albert.errors import DataError, EdgeAlbertError, TokenizerError
 from edge_albert.model import AlbertForTask, build_model
 from edge_albert.runtime.session import STRIDE
 from edge_albert.tokenizer import Tokenizer, load_tokenizer
-from edge_albert.training.batches import EncodedRows
-from edge_albert.training.data import Columns, Examples, label_names, refuse_unseen_labels
+from edge_albert.training.data.batches import EncodedRows
+from edge_albert.training.data.examples import Columns, Examples, label_names, refuse_unseen_labels
+from edge_albert.training.data.rows import Source
 from edge_albert.training.device import make_deterministic, pick_device
-from edge_albert.training.early_exit import ExitTraining, with_exits
-from edge_albert.training.finetune_tasks import FINETUNE_TASKS, FinetuneTask, Lengths
-from edge_albert.training.loop import Recipe, Trainer, evaluate
-from edge_albert.training.objectives import Objective
-from edge_albert.training.rows import Source
+from edge_albert.training.finetuning.early_exit import ExitTraining, with_exits
+from edge_albert.training.finetuning.loop import Recipe, Trainer, evaluate
+from edge_albert.training.finetuning.objectives import Objective
+from edge_albert.training.finetuning.tasks import FINETUNE_TASKS, FinetuneTask, Lengths
 from edge_albert.training.tensorboard import scalar_writer
 from edge_albert.training.weights import arrays_of, load_arrays
 

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from edge_albert.errors import EdgeAlbertError
 from edge_albert.model import AlbertForTask
-from edge_albert.training import metrics
-from edge_albert.training.batches import Inputs
+from edge_albert.training.data.batches import Inputs
+from edge_albert.training.metrics import glue
 
 Figures = dict[str, float]
 Metric = Callable[[Any, Any], float]
@@ -62,11 +62,11 @@ class Objective:
 
 def classification(num_labels: int) -> Objective:
     """One label of several: logits (B, num_labels), labels (B,) int64."""
-    f1 = metrics.f1 if num_labels == 2 else metrics.macro_f1
+    f1 = glue.f1 if num_labels == 2 else glue.macro_f1
     return Objective(
         loss=F.cross_entropy,
         predict=lambda logits: logits.argmax(dim=-1),
-        metrics={"accuracy": metrics.accuracy, "f1": f1, "matthews": metrics.matthews},
+        metrics={"accuracy": glue.accuracy, "f1": f1, "matthews": glue.matthews},
     )
 
 
@@ -75,7 +75,7 @@ def regression(num_labels: int = 1) -> Objective:
     return Objective(
         loss=lambda logits, labels: F.mse_loss(logits.squeeze(-1), labels),
         predict=lambda logits: logits.squeeze(-1),
-        metrics={"spearman": metrics.spearman, "pearson": metrics.pearson},
+        metrics={"spearman": glue.spearman, "pearson": glue.pearson},
     )
 
 

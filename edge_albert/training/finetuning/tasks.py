@@ -14,11 +14,19 @@ import numpy as np
 
 from edge_albert.config import AlbertConfig
 from edge_albert.tokenizer import Tokenizer
-from edge_albert.training import embedding, multiple_choice, question_answering, tagging
-from edge_albert.training.batches import EncodedRows, encode_examples
-from edge_albert.training.data import Columns, Example, Examples, any_label, number_fault, own_label, read_examples
-from edge_albert.training.objectives import OBJECTIVES, Figures, Objective
-from edge_albert.training.rows import Source
+from edge_albert.training.data.batches import EncodedRows, encode_examples
+from edge_albert.training.data.examples import (
+    Columns,
+    Example,
+    Examples,
+    any_label,
+    number_fault,
+    own_label,
+    read_examples,
+)
+from edge_albert.training.data.rows import Source
+from edge_albert.training.finetuning import embedding, multiple_choice, question_answering, tagging
+from edge_albert.training.finetuning.objectives import OBJECTIVES, Figures, Objective
 
 
 @dataclass(frozen=True)

@@ -23,16 +23,15 @@ from edge_albert.errors import EdgeAlbertError
 from edge_albert.model import AlbertWithHead
 from edge_albert.progress import Progress
 from edge_albert.training import resume
-from edge_albert.training.batches import EncodedRows, EncodedTexts, epoch_batches
-from edge_albert.training.device import autocast
-from edge_albert.training.distillation import DistillationLoss, Targets
-from edge_albert.training.early_exit import exit_logits
-from edge_albert.training.loop import Best, Recipe, evaluate
-from edge_albert.training.objectives import Objective
+from edge_albert.training.data.batches import EncodedRows, EncodedTexts, epoch_batches
+from edge_albert.training.device import autocast, seed_step
+from edge_albert.training.distillation.loss import DistillationLoss, Targets
+from edge_albert.training.distillation.teacher import Teacher
+from edge_albert.training.distillation.teacher_cache import Answers
+from edge_albert.training.finetuning.early_exit import exit_logits
+from edge_albert.training.finetuning.loop import Best, Recipe, evaluate
+from edge_albert.training.finetuning.objectives import Objective
 from edge_albert.training.optim import adamw, linear_schedule
-from edge_albert.training.pretraining_loop import seed_step
-from edge_albert.training.teacher import Teacher
-from edge_albert.training.teacher_cache import Answers
 from edge_albert.training.weights import load_arrays
 
 Report = Callable[[dict[str, Any]], None]

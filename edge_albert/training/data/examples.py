@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from edge_albert.errors import DataError
-from edge_albert.training.rows import Place, Row, Rows, Source, text_rows
+from edge_albert.training.data.rows import Place, Row, Rows, Source, text_rows
 
 # Where the columns are when nobody says: the names GLUE's files have, the first that is there.
 TEXT_COLUMNS = ("sentence", "text", "sentence1")

@@ -33,7 +33,7 @@ from edge_albert.atomic import atomic_folder
 from edge_albert.errors import DataError
 from edge_albert.progress import Progress
 from edge_albert.tokenizer import Tokenizer, load_tokenizer
-from edge_albert.training.corpus import Corpus, Document
+from edge_albert.training.pretraining.corpus import Corpus, Document
 
 FORMAT = 1
 SHARD_TOKENS = 2**26  # a shard is closed when it has as many: 128 MB, held in memory while it is written

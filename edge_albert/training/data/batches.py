@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from edge_albert.tokenizer import Tokenizer
-from edge_albert.training.data import Example
+from edge_albert.training.data.examples import Example
 
 Inputs = dict[str, Tensor]
 

@@ -9,8 +9,8 @@ import torch
 from numpy.typing import NDArray
 
 from edge_albert.training.device import autocast
-from edge_albert.training.pretraining_data import ExampleMaker, Spans, collate
-from edge_albert.training.pretraining_loss import PretrainingLoss
+from edge_albert.training.pretraining.examples import ExampleMaker, Spans, collate
+from edge_albert.training.pretraining.loss import PretrainingLoss
 
 
 @torch.no_grad()

@@ -22,11 +22,11 @@ from torch import Tensor
 from edge_albert.errors import DataError
 from edge_albert.model import AlbertForTask
 from edge_albert.tokenizer import Tokenizer
-from edge_albert.training import metrics
-from edge_albert.training.batches import Inputs, on_device, padded
-from edge_albert.training.data import Examples, collect, text_of
-from edge_albert.training.objectives import Objective
-from edge_albert.training.rows import Place, Row, Rows, Source, read_text, structured_rows
+from edge_albert.training.data.batches import Inputs, on_device, padded
+from edge_albert.training.data.examples import Examples, collect, text_of
+from edge_albert.training.data.rows import Place, Row, Rows, Source, read_text, structured_rows
+from edge_albert.training.finetuning.objectives import Objective
+from edge_albert.training.metrics import glue
 
 # The names of a row's fields, the first that is there: RACE's, then those usual elsewhere.
 _CONTEXT, _OPTIONS, _ANSWER = ("article", "context"), ("options", "choices"), ("answer", "label")
@@ -165,7 +165,7 @@ def multiple_choice(num_labels: int = 1) -> Objective:
     return Objective(
         loss=F.cross_entropy,
         predict=lambda logits: logits.argmax(dim=-1),
-        metrics={"accuracy": metrics.accuracy},
+        metrics={"accuracy": glue.accuracy},
         forward=_forward,
     )
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from edge_albert.errors import DataError
-from edge_albert.training.dataset_rows import DatasetSplit, parquet_rows
+from edge_albert.training.data.datasets import DatasetSplit, parquet_rows
 
 Place = int | str
 Row = Mapping[str, Any]

@@ -25,8 +25,8 @@ from torch.nn.utils.parametrizations import orthogonal
 from edge_albert.config import AlbertConfig
 from edge_albert.errors import EdgeAlbertError
 from edge_albert.model import AlbertOutput
-from edge_albert.training.early_exit import weighted
-from edge_albert.training.teacher import VECTORS, Teacher, sentence_vectors
+from edge_albert.training.distillation.teacher import VECTORS, Teacher, sentence_vectors
+from edge_albert.training.finetuning.early_exit import weighted
 
 UNLABELLED = -1  # the label number of a row without one; a regression's is NaN
 

@@ -20,9 +20,9 @@ from torch import Tensor
 
 from edge_albert.config import EXIT_HEADS
 from edge_albert.model import AlbertForSequenceClassification, AlbertForTask, AlbertForTokenClassification, AlbertOutput
-from edge_albert.training.batches import Inputs
-from edge_albert.training.objectives import Objective
-from edge_albert.training.tagging import NO_TAG
+from edge_albert.training.data.batches import Inputs
+from edge_albert.training.finetuning.objectives import Objective
+from edge_albert.training.finetuning.tagging import NO_TAG
 
 DEFAULT_HEADS = EXIT_HEADS[0]
 

@@ -13,8 +13,8 @@ from edge_albert.config import PRESETS, AlbertConfig, preset
 from edge_albert.errors import CheckpointError, EdgeAlbertError, TokenizerError
 from edge_albert.model import AlbertWithHead, build_model
 from edge_albert.tokenizer import Tokenizer, load_tokenizer
-from edge_albert.training.shrink import shrink_embedding
-from edge_albert.training.teacher import Teacher
+from edge_albert.training.distillation.shrink import shrink_embedding
+from edge_albert.training.distillation.teacher import Teacher
 from edge_albert.training.weights import load_arrays
 
 _HEAD = "classifier."

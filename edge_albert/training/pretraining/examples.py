@@ -28,9 +28,9 @@ from torch.utils.data import Dataset
 
 from edge_albert.errors import DataError
 from edge_albert.tokenizer import Tokenizer
-from edge_albert.training.masking import Vocabulary, mask_tokens
-from edge_albert.training.pretraining_recipe import MASK_SHARE
-from edge_albert.training.shards import Shard, TokenStore
+from edge_albert.training.pretraining.masking import Vocabulary, mask_tokens
+from edge_albert.training.pretraining.recipe import MASK_SHARE
+from edge_albert.training.pretraining.shards import Shard, TokenStore
 
 SHORT_SHARE = 0.1
 MIN_TOKENS = 8  # two segments with a word or two each; below that there is nothing to learn

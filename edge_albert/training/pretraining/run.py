@@ -25,14 +25,14 @@ from edge_albert.config import AlbertConfig
 from edge_albert.errors import ConfigError, EdgeAlbertError
 from edge_albert.model import AlbertForPreTraining, build_model
 from edge_albert.tokenizer import Tokenizer, load_tokenizer
-from edge_albert.training.corpus import Corpus, Source
 from edge_albert.training.device import make_deterministic
 from edge_albert.training.distributed import Ranks
-from edge_albert.training.pretraining_data import MIN_TOKENS, ExampleMaker, special_tokens
-from edge_albert.training.pretraining_loop import Pretrainer
-from edge_albert.training.pretraining_recipe import PretrainRecipe
+from edge_albert.training.pretraining.corpus import Corpus, Source
+from edge_albert.training.pretraining.examples import MIN_TOKENS, ExampleMaker, special_tokens
+from edge_albert.training.pretraining.loop import Pretrainer
+from edge_albert.training.pretraining.recipe import PretrainRecipe
+from edge_albert.training.pretraining.shards import TokenStore, usable_cores, write_shards
 from edge_albert.training.resume import checkpoints
-from edge_albert.training.shards import TokenStore, usable_cores, write_shards
 from edge_albert.training.weights import load_arrays
 
 FORMAT = 1

@@ -20,9 +20,9 @@ from torch.optim.lr_scheduler import LambdaLR
 from edge_albert.errors import EdgeAlbertError
 from edge_albert.model import AlbertForTask
 from edge_albert.progress import Progress
-from edge_albert.training.batches import EncodedRows, epoch_batches, sorted_batches
+from edge_albert.training.data.batches import EncodedRows, epoch_batches, sorted_batches
 from edge_albert.training.device import autocast
-from edge_albert.training.objectives import Figures, Objective
+from edge_albert.training.finetuning.objectives import Figures, Objective
 from edge_albert.training.optim import adamw, linear_schedule
 
 _NAMED = 8  # rows of a batch named when its loss is not finite

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from edge_albert.model import AlbertForTask
 from edge_albert.tokenizer import Tokenizer
-from edge_albert.training import metrics
-from edge_albert.training.batches import EncodedTexts, Inputs, encode_examples, on_device, padded
-from edge_albert.training.data import Example
-from edge_albert.training.objectives import Objective
+from edge_albert.training.data.batches import EncodedTexts, Inputs, encode_examples, on_device, padded
+from edge_albert.training.data.examples import Example
+from edge_albert.training.finetuning.objectives import Objective
+from edge_albert.training.metrics import glue
 
 SCALE = 20.0  # of the cosines, as in CoSENT: the inverse of its temperature
 
@@ -73,7 +73,7 @@ def sentence_embedding(num_labels: int = 0) -> Objective:
     return Objective(
         loss=cosent,
         predict=lambda cosines: cosines,
-        metrics={"spearman": metrics.spearman, "pearson": metrics.pearson},
+        metrics={"spearman": glue.spearman, "pearson": glue.pearson},
         forward=_cosines,
     )
 

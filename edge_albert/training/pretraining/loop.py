@@ -35,10 +35,11 @@ from edge_albert.model import AlbertForPreTraining
 from edge_albert.progress import Progress
 from edge_albert.tokenizer import Tokenizer
 from edge_albert.training import resume
-from edge_albert.training.device import autocast
+from edge_albert.training.device import autocast, seed_step
 from edge_albert.training.distributed import Ranks
 from edge_albert.training.optim import linear_schedule
-from edge_albert.training.pretraining_data import (
+from edge_albert.training.pretraining.evaluation import held_out_sums
+from edge_albert.training.pretraining.examples import (
     Batch,
     EpochBatches,
     ExampleMaker,
@@ -46,10 +47,9 @@ from edge_albert.training.pretraining_data import (
     pack,
     special_tokens,
 )
-from edge_albert.training.pretraining_eval import held_out_sums
-from edge_albert.training.pretraining_loss import PretrainingLoss, means
-from edge_albert.training.pretraining_optimizer import make_optimizer
-from edge_albert.training.pretraining_recipe import PretrainRecipe
+from edge_albert.training.pretraining.loss import PretrainingLoss, means
+from edge_albert.training.pretraining.optimizer import make_optimizer
+from edge_albert.training.pretraining.recipe import PretrainRecipe
 from edge_albert.training.weights import arrays_of, load_arrays
 
 EVALUATED = 256  # held-out examples looked at with every checkpoint
@@ -262,11 +262,6 @@ class Pretrainer:
             f"{figures['learning_rate']:.3g}); the batch is in {path}: start anew with a lower --learning-rate or a "
             "longer --warmup"
         )
-
-
-def seed_step(seed: int, step: int, rank: int) -> None:
-    """Make the step's dropout a function of these three, so that no generator's state has to be saved."""
-    torch.manual_seed(int(np.random.SeedSequence([seed, step, rank]).generate_state(1)[0]))
 
 
 def _forget_after(path: Path, step: int) -> None:

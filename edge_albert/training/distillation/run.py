@@ -24,8 +24,8 @@ from edge_albert.checkpoint import write_checkpoint
 from edge_albert.early_exit import criteria_for
 from edge_albert.errors import DataError, EdgeAlbertError
 from edge_albert.model import AlbertWithHead
-from edge_albert.training.batches import EncodedRows, encode_examples
-from edge_albert.training.data import (
+from edge_albert.training.data.batches import EncodedRows, encode_examples
+from edge_albert.training.data.examples import (
     Columns,
     Example,
     Examples,
@@ -36,15 +36,15 @@ from edge_albert.training.data import (
     refuse_unseen_labels,
 )
 from edge_albert.training.device import make_deterministic, pick_device
-from edge_albert.training.distillation import DistillationLoss, Matching, principal_axes
-from edge_albert.training.distillation_data import Lesson, label_order, make_lesson, read_unlabelled
-from edge_albert.training.distillation_loop import Distiller, Exam, Keeper, Lessons, Report
-from edge_albert.training.distillation_student import Beginning, StudentRequest, build_student, find_student
-from edge_albert.training.embedding import encode_pairs, sentence_embedding
-from edge_albert.training.loop import Recipe, evaluate
-from edge_albert.training.objectives import Objective, classification, regression
-from edge_albert.training.teacher import Teacher, find_teacher
-from edge_albert.training.teacher_cache import Answers, Wanted, cached_answers, texts_digest
+from edge_albert.training.distillation.lessons import Lesson, label_order, make_lesson, read_unlabelled
+from edge_albert.training.distillation.loop import Distiller, Exam, Keeper, Lessons, Report
+from edge_albert.training.distillation.loss import DistillationLoss, Matching, principal_axes
+from edge_albert.training.distillation.student import Beginning, StudentRequest, build_student, find_student
+from edge_albert.training.distillation.teacher import Teacher, find_teacher
+from edge_albert.training.distillation.teacher_cache import Answers, Wanted, cached_answers, texts_digest
+from edge_albert.training.finetuning.embedding import encode_pairs, sentence_embedding
+from edge_albert.training.finetuning.loop import Recipe, evaluate
+from edge_albert.training.finetuning.objectives import Objective, classification, regression
 from edge_albert.training.weights import arrays_of
 
 LOG = "log.jsonl"

@@ -25,11 +25,11 @@ from edge_albert.model import AlbertForTask
 from edge_albert.progress import Progress
 from edge_albert.runtime.spans import best_spans
 from edge_albert.tokenizer import Encoding, Tokenizer
-from edge_albert.training.batches import Inputs, on_device, padded
-from edge_albert.training.data import Examples, collect, text_of
-from edge_albert.training.objectives import Figures, Objective
-from edge_albert.training.rows import Place, Row, Rows, Source, read_text, structured_rows
-from edge_albert.training.squad_metrics import Prediction, best_threshold, scores
+from edge_albert.training.data.batches import Inputs, on_device, padded
+from edge_albert.training.data.examples import Examples, collect, text_of
+from edge_albert.training.data.rows import Place, Row, Rows, Source, read_text, structured_rows
+from edge_albert.training.finetuning.objectives import Figures, Objective
+from edge_albert.training.metrics.squad import Prediction, best_threshold, scores
 
 NULL_THRESHOLD = "null_threshold"  # a figure here, and the field of config.json that the runtime reads
 MAX_ANSWER_TOKENS, CANDIDATES = 30, 20  # as QuestionAnswerer has them

@@ -1,0 +1,1 @@
+"""Labelled texts: files and data sets ► rows ► examples ► encoded batches of about equal length."""

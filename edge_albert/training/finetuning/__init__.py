@@ -1,0 +1,1 @@
+"""One loop for all tasks: how each is read, encoded, answered, scored; early-exit heads."""
