@@ -111,8 +111,8 @@ def _encodings(ids: Sequence[np.ndarray], types: Sequence[np.ndarray]) -> list[E
 
 def _tagged(file: TextFile, metric: str, config: AlbertConfig, tokenizer: Tokenizer) -> Judged:
     """Sentences with a tag for each word; predicted: (N, 3) entities that are right, that are there, that were said."""
+    from edge_albert.tags import entities
     from edge_albert.training.finetuning.tagging import encode_sentences, read_sentences
-    from edge_albert.training.metrics.entities import entities
 
     rows = read_sentences(file.path, file.columns, skip_bad=file.skip_bad).rows
     for row in rows:

@@ -7,7 +7,8 @@ import warnings
 
 import pytest
 
-from edge_albert.training.metrics.entities import entities, entity_f1, precision, recall, tag_accuracy
+from edge_albert.tags import entities
+from edge_albert.training.metrics.entities import entity_f1, precision, recall, tag_accuracy
 
 
 @pytest.mark.parametrize(

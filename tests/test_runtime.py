@@ -183,6 +183,8 @@ def test_words_are_joined_by_bio_labels():
     assert found == [("PER", "Anna Lee", 0.8), ("PER", "Bob", 0.8), ("LOC", "Rome", 0.6)]
     touching = [_Word(0, 4, "B-PER", 1.0), _Word(5, 8, "B-PER", 1.0), _Word(9, 12, "I-LOC", 1.0)]
     assert [one.text for one in _join(text, touching)] == ["Anna", "Lee", "met"]
+    ends = [_Word(0, 4, "B-PER", 1.0), _Word(5, 8, "E-PER", 0.5), _Word(9, 12, "S-PER", 1.0), _Word(13, 16, "O", 1.0)]
+    assert [(one.text, one.score) for one in _join(text, ends)] == [("Anna Lee", 0.75), ("met", 1.0)]
 
 
 # -- batches ----------------------------------------------------------------------------------------------------------

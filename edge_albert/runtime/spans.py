@@ -14,6 +14,7 @@ import numpy as np
 from edge_albert.errors import DataError
 from edge_albert.runtime.classify import softmax
 from edge_albert.runtime.session import Depth, Session
+from edge_albert.tags import entities
 from edge_albert.tokenizer import Encoding
 
 
@@ -56,9 +57,9 @@ class _Word:
 
 
 class TokenClassifier:
-    """model("a text") ► [Entity, …]; model(["a", "b"]) ► a list each. Labels may be BIO (B-PER, I-PER, O) or plain.
+    """model("a text") ► [Entity, …]; model(["a", "b"]) ► a list each.
 
-    A word takes the label of its first piece, as in training; words of one label that follow each other are joined.
+    A word takes the label of its first piece, as in training; edge_albert/tags.py makes entities of the labels.
     """
 
     def __init__(self, session: Session) -> None:
@@ -85,8 +86,8 @@ class TokenClassifier:
         outputs = self.session.outputs(windows, depth)
         offsets, scores = _stitch(windows, [output.row for output in outputs], shared)
         used = [output.iterations for output in outputs if output.iterations is not None]
-        entities = _join(text, list(self._words(text, offsets, scores)))
-        return [replace(entity, iterations=max(used, default=None)) for entity in entities]
+        most = max(used, default=None)
+        return [replace(entity, iterations=most) for entity in _join(text, list(self._words(text, offsets, scores)))]
 
     def _words(self, text: str, offsets: Sequence[tuple[int, int]], scores: np.ndarray) -> Iterator[_Word]:
         """Pieces grouped into words. offsets: of T pieces; scores: (T, num_labels) probabilities."""
@@ -145,29 +146,10 @@ def _continues(text: str, before: tuple[int, int], here: tuple[int, int]) -> boo
 
 
 def _join(text: str, words: Sequence[_Word]) -> Iterator[Entity]:
-    """Neighbouring words of one kind become one entity; B- starts a new one, O is left out."""
-    run: list[_Word] = []
-    for word in words:
-        prefix, kind = _split_label(word.label)
-        if run and (prefix == "B" or kind != _split_label(run[-1].label)[1]):
-            yield _entity(text, run)
-            run = []
-        if kind != "O":
-            run.append(word)
-    if run:
-        yield _entity(text, run)
-
-
-def _split_label(label: str) -> tuple[str, str]:
-    """B-PER ► (B, PER); PER ► ("", PER)"""
-    prefix, dash, kind = label.partition("-")
-    return (prefix, kind) if dash and prefix in ("B", "I") else ("", label)
-
-
-def _entity(text: str, run: Sequence[_Word]) -> Entity:
-    start, end = run[0].start, run[-1].end
-    score = float(np.mean([word.score for word in run]))
-    return Entity(_split_label(run[0].label)[1], text[start:end], start, end, score)
+    for first, last, kind in entities([word.label for word in words]):
+        start, end = words[first].start, words[last].end
+        score = float(np.mean([word.score for word in words[first : last + 1]]))
+        yield Entity(kind, text[start:end], start, end, score)
 
 
 class QuestionAnswerer:

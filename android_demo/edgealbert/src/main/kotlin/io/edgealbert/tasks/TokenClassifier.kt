@@ -9,8 +9,8 @@ data class Entity(val label: String, val text: String, val start: Int, val end: 
 /**
  * Labelled stretches of a text of any length: bundles of the task token-classification.
  *
- * As edge_albert/runtime/spans.py: labels may be BIO (B-PER, I-PER, O) or plain, a word takes the
- * label of its first piece, and words of one label that follow each other are joined.
+ * As edge_albert/runtime/spans.py: a word takes the label of its first piece, and labels may be
+ * BIO, IOBES or plain (Tags.kt).
  */
 class TokenClassifier(private val session: Session) {
     private class Piece(val start: Int, val end: Int, var scores: DoubleArray, var margin: Int)
@@ -88,21 +88,13 @@ class TokenClassifier(private val session: Session) {
             isAlphanumeric(text.codePointAt(here.start))
     }
 
-    private fun join(text: String, words: List<Word>): List<Entity> {
-        val runs = ArrayList<MutableList<Word>>()
-        for (word in words) {
-            val before = runs.lastOrNull()?.last()
-            val joins =
-                before != null && !word.label.startsWith("B-") && kind(word.label) == kind(before.label)
-            if (joins) runs.last().add(word) else runs.add(mutableListOf(word))
+    private fun join(text: String, words: List<Word>): List<Entity> =
+        taggedWords(words.map { it.label }).map { (first, last, kind) ->
+            val start = words[first].start
+            val end = words[last].end
+            val score = words.subList(first, last + 1).map { it.score }.average()
+            Entity(kind, text.substring(start, end), start, end, score)
         }
-        return runs.filter { kind(it.first().label) != "O" }.map { run ->
-            val start = run.first().start
-            val end = run.last().end
-            val score = run.map { it.score }.average()
-            Entity(kind(run.first().label), text.substring(start, end), start, end, score)
-        }
-    }
 
     private companion object {
         val NUMBERS = setOf(
@@ -110,10 +102,6 @@ class TokenClassifier(private val session: Session) {
             Character.LETTER_NUMBER.toInt(),
             Character.OTHER_NUMBER.toInt()
         )
-
-        /** B-PER and I-PER ► PER; any other label is itself. */
-        fun kind(label: String): String =
-            if (label.startsWith("B-") || label.startsWith("I-")) label.drop(2) else label
 
         /** As Python's str.isalnum(). */
         fun isAlphanumeric(code: Int): Boolean =
