@@ -22,8 +22,8 @@ def record() -> dict:
 
 def test_rows_differ_in_the_shape_alone() -> None:
     base = preset("albert-base-v2")
-    made = {name: make(base) for name, make in speed.ROWS.items()}
-    unshared, albert, half, quarter, narrow = made.values()
+    made = {name: row.shape(base) for name, row in speed.ROWS.items()}
+    unshared, albert, half, quarter, narrow, *leaving = made.values()
     bert = preset("bert-base-shape")  # but for its activation function, nothing shared and E = H
     assert (
         replace(unshared, hidden_act=bert.hidden_act, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1) == bert
@@ -31,6 +31,8 @@ def test_rows_differ_in_the_shape_alone() -> None:
     assert albert == base
     assert (half.num_hidden_layers, quarter.num_hidden_layers) == (6, 3)
     assert (narrow.hidden_size, narrow.num_attention_heads, narrow.head_size) == (384, 6, 64)
+    assert leaving == [base.with_exits("shared")] * 2
+    assert [row.max_depth(base) for row in speed.ROWS.values()] == [None] * 6 + [3]
     macs = {name: count_macs(config, 128) for name, config in made.items()}
     assert macs["nothing shared, E = H"] == pytest.approx(macs[speed.ALBERT], rel=0.01)
     assert macs["half the iterations"] == pytest.approx(macs[speed.ALBERT] / 2, rel=0.01)
@@ -39,10 +41,16 @@ def test_rows_differ_in_the_shape_alone() -> None:
 def test_files_are_as_large_as_their_parameters(record: dict) -> None:
     base = preset("tiny")
     for row in record["rows"]:
-        shape = speed.ROWS[row["row"]](base)
+        shape = speed.ROWS[row["row"]].shape(base)
         parameters = count_parameters(shape, head_outputs=2).total
         assert row["parameters"] == parameters
         assert row["file_bytes"] == pytest.approx(4 * parameters, rel=0.02), row["row"]
+
+
+def test_work_is_what_is_done_before_leaving(record: dict) -> None:
+    done = {row["row"]: (row["iterations"], row["macs_at_128"]) for row in record["rows"]}
+    assert done["leaves after a quarter"] == done["a quarter of the iterations"]
+    assert done["may leave early, none does"] == done[speed.ALBERT]
 
 
 def test_every_row_is_measured_by_every_engine(record: dict) -> None:

@@ -237,7 +237,10 @@ def test_the_measurement_runs_every_iteration(model: Path, tmp_path: Path) -> No
         options = {"engine": None, "threads": 1, "runs": 1, "vocab_size": 80, "cache_dir": None, "plain": False}
         threshold = float(Exits("confidence", 0, 5, 3).feeds("never")["exit_threshold"])
         probe.measure(tmp_path / "out" / "model.onnx", lengths=(16,), exit_threshold=threshold, **options)
-    assert set(found) == {5.0}
+        assert set(found) == {5.0}
+        found.clear()
+        probe.measure(tmp_path / "out" / "model.onnx", lengths=(16,), exit_threshold=threshold, max_depth=2, **options)
+    assert set(found) == {2.0}
 
 
 def test_the_gate_refuses_what_leaving_early_loses(model: Path, tmp_path: Path) -> None:

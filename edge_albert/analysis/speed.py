@@ -1,4 +1,7 @@
-"""Parameters are not speed: one shape with nothing shared and E = H, as ALBERT, and as a shallower or narrower ALBERT.
+"""Parameters are not speed: one shape with nothing shared and E = H, as ALBERT, and as an ALBERT that does less.
+
+Less is: fewer iterations, half the width, or a loop that may be left early. What inputs leave when depends on the texts
+(benchmarks/early_exit.py); here all leave after the same iteration, which says what that costs.
 
 Random weights, since no engine's time depends on them. Every row is converted by the same writers, and measured by the
 same runtime on the same engine in a fresh process (edge_albert/runtime/probe.py), one thread. All rows are measured
@@ -22,6 +25,7 @@ from edge_albert.analysis.picture import bars, draw_svg
 from edge_albert.analysis.record import Part, Record, begin
 from edge_albert.checkpoint import expected_shapes
 from edge_albert.config import AlbertConfig, count_macs, count_parameters, preset
+from edge_albert.early_exit import Exits
 from edge_albert.errors import ConfigError, EngineError
 from edge_albert.progress import Progress
 from edge_albert.reports.tables import markdown_table, megabytes
@@ -42,14 +46,13 @@ class Plan:
     precisions: tuple[str, ...] = ("int8", "fp32")
     lengths: tuple[int, ...] = (16, 128, 512)
     rounds: int = 5
-    runs: int = 10
+    runs: int = 5
     seed: int = 0
 
 
 QUICK = Plan(base="tiny", precisions=("int8",), lengths=(128,), rounds=2, runs=5)
 
 
-# What is compared: name ► how it is made of the shape. An ALBERT that leaves early belongs here once it is exported.
 def _unshared(config: AlbertConfig) -> AlbertConfig:
     return replace(config.with_sharing("none"), embedding_size=config.hidden_size)
 
@@ -66,12 +69,28 @@ def _narrower(config: AlbertConfig) -> AlbertConfig:
     return replace(half, embedding_size=min(half.embedding_size, half.hidden_size))
 
 
-ROWS: Mapping[str, Callable[[AlbertConfig], AlbertConfig]] = {
-    "nothing shared, E = H": _unshared,
-    ALBERT: lambda config: config,
-    "half the iterations": lambda config: _shallower(config, 2),
-    "a quarter of the iterations": lambda config: _shallower(config, 4),
-    "half the width": _narrower,
+@dataclass(frozen=True)
+class Row:
+    """One model. shape: made of the plan's. exits: written with early exit. share: the inputs leave after 1/share of
+    the iterations."""
+
+    shape: Callable[[AlbertConfig], AlbertConfig]
+    exits: bool = False
+    share: int = 1
+
+    def max_depth(self, config: AlbertConfig) -> int | None:
+        """After how many iterations every input leaves; None when none leaves early."""
+        return _shallower(config, self.share).num_hidden_layers if self.share > 1 else None
+
+
+ROWS: Mapping[str, Row] = {
+    "nothing shared, E = H": Row(_unshared),
+    ALBERT: Row(lambda config: config),
+    "half the iterations": Row(lambda config: _shallower(config, 2)),
+    "a quarter of the iterations": Row(lambda config: _shallower(config, 4)),
+    "half the width": Row(_narrower),
+    "may leave early, none does": Row(lambda config: config.with_exits("shared"), exits=True),
+    "leaves after a quarter": Row(lambda config: config.with_exits("shared"), exits=True, share=4),
 }
 
 # -- measuring ---------------------------------------------------------------------------------------------------------
@@ -89,12 +108,12 @@ def measure(plan: Plan, command: str) -> Record:
         raise EngineError("no inference engine is installed: pip install onnxruntime, or ai-edge-litert")
     if config.num_hidden_groups > 1:
         raise ConfigError(f"{plan.base}: shares nothing: name an ALBERT, which is compared with itself unshared")
-    shapes = {name: make(config) for name, make in ROWS.items()}
+    shapes = {name: row.shape(config) for name, row in ROWS.items()}
     with tempfile.TemporaryDirectory() as folder:
         files = _write_files(shapes, formats, plan, Path(folder))
-        rounds = _measure_rounds(files, plan, config.vocab_size)
+        rounds = _measure_rounds(files, plan, config)
     rows = [
-        {**_facts(shapes[key[0]]), **dict(zip(("row", "format", "precision"), key, strict=True)), **found}
+        {**_facts(ROWS[key[0]], shapes[key[0]]), **dict(zip(("row", "format", "precision"), key, strict=True)), **found}
         for key, found in _summaries(rounds, plan.lengths).items()
     ]
     head = begin("speed", command, plan.seed)
@@ -105,12 +124,13 @@ def measure(plan: Plan, command: str) -> Record:
 Key = tuple[str, str, str]  # row, format, precision
 
 
-def _facts(config: AlbertConfig) -> dict[str, int]:
+def _facts(row: Row, config: AlbertConfig) -> dict[str, int]:
+    done = replace(config, num_hidden_layers=row.max_depth(config) or config.num_hidden_layers)
     return {
         "parameters": count_parameters(config, head_outputs=config.num_labels).total,
-        "iterations": config.num_hidden_layers,
+        "iterations": done.num_hidden_layers,
         "hidden_size": config.hidden_size,
-        "macs_at_128": count_macs(config, _SHOWN_LENGTH),
+        "macs_at_128": count_macs(done, _SHOWN_LENGTH),
     }
 
 
@@ -124,10 +144,18 @@ def _write_files(
             for precision in plan.precisions:
                 for format in formats:
                     path = folder / f"{number}-{precision}.{format}"
-                    path.write_bytes(convert(config, tensors, TASK, format=format, precision=precision).content)
+                    made = convert(
+                        config, tensors, TASK, format=format, precision=precision, exits=_exits(name, config)
+                    )
+                    path.write_bytes(made.content)
                     files[name, format, precision] = path
                     bar.update()
     return files
+
+
+def _exits(name: str, config: AlbertConfig) -> Exits | None:
+    """Early exit at a confidence of 1, which no input has."""
+    return Exits("confidence", 1.0, config.num_hidden_layers, config.num_labels) if ROWS[name].exits else None
 
 
 def random_tensors(config: AlbertConfig, seed: int) -> dict[str, np.ndarray]:
@@ -142,13 +170,19 @@ def random_tensors(config: AlbertConfig, seed: int) -> dict[str, np.ndarray]:
     return out
 
 
-def _measure_rounds(files: Mapping[Key, Path], plan: Plan, vocab_size: int) -> list[dict[Key, dict[str, Any]]]:
+def _measure_rounds(files: Mapping[Key, Path], plan: Plan, config: AlbertConfig) -> list[dict[Key, dict[str, Any]]]:
     rounds = []
     with Progress(len(files) * plan.rounds, "measuring") as bar:
         for _ in range(plan.rounds):
             found = {}
             for key, path in files.items():
-                found[key] = probe_in_fresh_process(path, lengths=plan.lengths, runs=plan.runs, vocab_size=vocab_size)
+                found[key] = probe_in_fresh_process(
+                    path,
+                    lengths=plan.lengths,
+                    runs=plan.runs,
+                    vocab_size=config.vocab_size,
+                    max_depth=ROWS[key[0]].max_depth(config),
+                )
                 bar.update()
             rounds.append(found)
     return rounds
@@ -234,7 +268,7 @@ def _shown(record: Record) -> str:
     return str(_SHOWN_LENGTH if _SHOWN_LENGTH in record["lengths"] else record["lengths"][0])
 
 
-_SHOWN = "CPU time, file size and memory of a shape with nothing shared, as ALBERT, shallower and narrower"
+_SHOWN = "CPU time, file size and memory of a shape with nothing shared, as ALBERT, shallower, narrower, and left early"
 
 
 def draw(record: Record) -> dict[str, str]:

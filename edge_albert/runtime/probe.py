@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from edge_albert.cli import run_command
-from edge_albert.early_exit import THRESHOLD
+from edge_albert.early_exit import DEPTH, THRESHOLD
 from edge_albert.errors import EngineError
 from edge_albert.runtime import child
 from edge_albert.runtime.engine import PACKAGES, choose_engine, open_engine
@@ -78,6 +78,7 @@ def probe_in_fresh_process(
     cache_dir: str | Path | None = None,
     plain: bool = False,
     exit_threshold: float | None = None,
+    max_depth: int | None = None,
 ) -> dict[str, Any]:
     """Measure a model file in a new process and return what `measure` returns there; the arguments are the same.
 
@@ -90,6 +91,7 @@ def probe_in_fresh_process(
     command += ["--cache", str(cache_dir)] if cache_dir else []
     command += ["--plain"] if plain else []
     command += [] if exit_threshold is None else [f"--exit-threshold={exit_threshold}"]
+    command += [] if max_depth is None else ["--max-depth", str(max_depth)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=child.environment(threads))
     if done.returncode:
         raise EngineError(child.failure(model, done.returncode, done.stderr))
@@ -110,14 +112,16 @@ def measure(
     cache_dir: Path | None,
     plain: bool,
     exit_threshold: float | None = None,
+    max_depth: int | None = None,
 ) -> dict[str, Any]:
     """Measure a model file in this process, which should have done nothing else. Returns numbers as JSON takes them.
 
     engine: "onnx" or "tflite", None to follow the file's name. lengths: tokens, run in this order. runs: timed runs of
     each. vocab_size: ids are drawn below it. cache_dir: of packed weights, made on the first start; probe twice to
     measure the second. plain: open the file with the engine's own defaults apart from threads, as its documentation
-    does, and not with this project's runtime; its inputs may then have other names. exit_threshold: for a file with
-    early exit, about which random tokens say nothing; None for its own, or for a file without.
+    does, and not with this project's runtime; its inputs may then have other names. exit_threshold, max_depth: for a
+    file with early exit, about which random tokens say nothing: the criterion's, and the iterations after which every
+    input leaves; None for its own, or for a file without.
 
     Bytes end in `_bytes`, milliseconds in `_ms`; what the system does not tell is None. `anon_bytes` at the top is the
     largest seen after loading or after any length. A length's `peak_rss_bytes` is its own where the system lets the
@@ -125,8 +129,9 @@ def measure(
     """
     name = _checked_engine(model, engine, plain)
     feeds = {length: random_feeds(length, vocab_size) for length in lengths}
-    for one in feeds.values() if exit_threshold is not None else ():
-        one[THRESHOLD] = np.array(exit_threshold, np.float32)
+    for one in feeds.values():
+        one |= {} if exit_threshold is None else {THRESHOLD: np.array(exit_threshold, np.float32)}
+        one |= {} if max_depth is None else {DEPTH: np.array(max_depth, np.int64)}
     _import_engine(name)
     gc.collect()
     baseline = read_memory()
@@ -310,6 +315,7 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--cache", type=Path, metavar="DIR", help="keep weights packed for this processor in DIR")
     out.add_argument("--plain", action="store_true", help="the engine's own defaults, not this project's runtime")
     out.add_argument("--exit-threshold", type=float, metavar="X", help="of a file with early exit (its own)")
+    out.add_argument("--max-depth", type=_positive, metavar="N", help="of a file with early exit: leave after N")
     out.add_argument("--json", action="store_true", help="everything, as JSON on standard output")
     return out
 
@@ -327,6 +333,7 @@ def main(argv: list[str] | None = None) -> int:
         cache_dir=options.cache,
         plain=options.plain,
         exit_threshold=options.exit_threshold,
+        max_depth=options.max_depth,
     )
     print(json.dumps(result) if options.json else _as_text(result))
     return 0
