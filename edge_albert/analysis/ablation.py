@@ -213,7 +213,8 @@ def score(folder: Path, passes: int) -> dict[str, float]:
     own = _figures(model, store, tokenizer, plan.recipe, plan.recipe.objective, passes)
     out = {name: own[name] for name in ("mlm_loss", "mlm_accuracy", "examples")}
     for task in ("sop", "nsp"):
-        figures = _figures(model, store, tokenizer, plan.recipe, task, passes)
+        same = task == plan.recipe.objective
+        figures = own if same else _figures(model, store, tokenizer, plan.recipe, task, passes)
         out |= {f"{task}_{name}": figures[f"order_{name}"] for name in ("loss", "accuracy")}
     last = [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()][-1]
     return {**out, "tokens_seen": last["tokens"], "cpu_seconds": last["cpu_seconds"]}

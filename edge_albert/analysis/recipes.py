@@ -129,7 +129,7 @@ FULL = AblationRecipe(
         learning_rate=2e-3, warmup=0.05, checkpoint_every=250, keep=1, log_every=25,
     ),
     seeds=(1, 2),
-    passes=4,
+    passes=2,
 )  # fmt: skip
 # Shows that everything runs, in a minute, and nothing else.
 QUICK = replace(
