@@ -112,6 +112,15 @@ def test_finished_cells_are_skipped(
     assert run(TINY, place(made, whole[0]), "")["cells"] == whole[1]["cells"]
 
 
+@pytest.mark.usefixtures("few")
+def test_a_lost_score_is_made_again_without_training(
+    whole: tuple[Path, dict[str, Any]], made: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (whole[0] / recipes.BASE / "seed-1" / "score.json").unlink()
+    monkeypatch.setattr(ablation, "pretrain", None)
+    assert run(TINY, place(made, whole[0]), "")["cells"] == whole[1]["cells"]
+
+
 @pytest.mark.parametrize(("cell", "tied"), [("share-attention", "attention"), ("share-ffn", "ffn")])
 def test_the_shared_half_is_equal_in_every_layer_and_the_other_is_not(
     cell: str, tied: str, whole: tuple[Path, dict[str, Any]]

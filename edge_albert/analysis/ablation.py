@@ -177,7 +177,8 @@ def _train(recipe: AblationRecipe, cell: str, seed: int, place: Place, tokenizer
     else:
         set_up(folder, plan, tokenizer, list(place.corpus), text_field="text", processes=usable_cores())
     _held_out(TokenStore(place.shards), trained, trained.objective)  # what is missing is said before the training
-    pretrain(folder, Ranks(0, 1, pick_device()), workers=0)
+    if not (folder / "model").exists():  # which is written last of all
+        pretrain(folder, Ranks(0, 1, pick_device()), workers=0)
     write_file_atomic(place.score(cell, seed), json.dumps(score(folder, recipe.passes), indent=1) + "\n")
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
 
