@@ -10,7 +10,7 @@ Steps, in this order; each leaves what is done already, so that a killed run goe
     data       the tasks as TSV files, and sentences of the corpus
     teachers   the encoder fine-tuned for each task
     answers    everything the teachers will be asked, answered to the disk
-    bases      what students begin with: random, pre-trained (and shrunk), taught the encoder's vectors
+    bases      what students begin with: random, pre-trained, taught the encoder's vectors; the tiny ones are shrunk
     students   every student: task x size x kind x seed
     scores     int8 export, both engines, a record each in results.jsonl
     all        all of these
@@ -60,8 +60,7 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--encoder", type=Path, help="transformers folder of the sentence encoder")
     out.add_argument("--pretrained", type=Path, help="checkpoint of pretrain")
     out.add_argument("--rows", type=int, help="of every file (all)")
-    out.add_argument("--sentences", type=int, default=1_000_000, help="for the encoder's vectors (%(default)s)")
-    out.add_argument("--task-sentences", type=int, default=150_000, help="for each task's teacher (%(default)s)")
+    out.add_argument("--sentences", type=int, default=300_000, help="for the encoder's vectors (%(default)s)")
     out.add_argument("--tasks", nargs="+", choices=tuple(TASKS), default=list(TASKS))
     out.add_argument("--sizes", nargs="+", choices=tuple(EMBEDDING_SIZES), default=list(EMBEDDING_SIZES))
     out.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
@@ -83,7 +82,6 @@ def main(argv: list[str] | None = None) -> int:
     plan = Plan(
         **{name: getattr(options, name) for name in ("work", *_INPUTS, "rows")},
         sentences=min(options.sentences, options.rows or options.sentences),
-        task_sentences=min(options.task_sentences, options.rows or options.task_sentences),
         tasks=tuple(options.tasks),
         sizes=tuple(options.sizes),
         kinds=tuple(options.kinds),

@@ -31,11 +31,18 @@ def prepare(plan: Plan) -> None:
                 if name in parts:
                     _write(plan, task, name, parts[name])
             print(f"{task}: {', '.join(f'{len(rows)} {name}' for name, rows in parts.items())}", flush=True)
-    if not plan.task_unlabelled.exists():
+    if not plan.unlabelled.exists():
         sentences = sample(plan.corpus, plan.sentences)
-        write_file_atomic(plan.unlabelled, "".join(f"{text}\n" for text in sentences))
-        write_file_atomic(plan.task_unlabelled, "".join(f"{text}\n" for text in sentences[: plan.task_sentences]))
+        _write_lines(plan.unlabelled, sentences)
         print(f"{len(sentences)} sentences of the corpus", flush=True)
+    for task in (TASKS[name] for name in plan.tasks):
+        if task.sentences and not plan.task_unlabelled(task).exists():
+            sentences = plan.unlabelled.read_text(encoding="utf-8").splitlines()
+            _write_lines(plan.task_unlabelled(task), sentences[: task.sentences])
+
+
+def _write_lines(path: Path, texts: list[str]) -> None:
+    write_file_atomic(path, "".join(f"{text}\n" for text in texts))
 
 
 def sample(corpus: Path, count: int) -> list[str]:

@@ -19,7 +19,7 @@ class TaskPlan:
     """One task. metric: the dev set's, which keeps an epoch and stands in the table. columns: of the TSV files.
 
     teacher_epochs: of fine-tuning the teacher, 0 for the encoder as it comes. epochs: of fine-tuning a student;
-    distilled: of distilling one.
+    distilled: of distilling one, with that many sentences of the corpus besides, which the teacher labels.
     """
 
     name: str
@@ -29,15 +29,16 @@ class TaskPlan:
     teacher_epochs: int
     epochs: int
     distilled: int
+    sentences: int
 
 
 TASKS: dict[str, TaskPlan] = {
     task.name: task
     for task in (
-        TaskPlan("sst2", "text-classification", "accuracy", ("text", "label"), 1, 5, 3),
-        TaskPlan("snips", "text-classification", "accuracy", ("text", "label"), 3, 10, 4),
-        TaskPlan("sms", "text-classification", "f1", ("text", "label"), 4, 10, 4),
-        TaskPlan("stsb", "sentence-embedding", "spearman", ("sentence1", "sentence2", "score"), 0, 10, 0),
+        TaskPlan("sst2", "text-classification", "accuracy", ("text", "label"), 1, 2, 2, 60_000),
+        TaskPlan("snips", "text-classification", "accuracy", ("text", "label"), 3, 8, 3, 20_000),
+        TaskPlan("sms", "text-classification", "f1", ("text", "label"), 4, 8, 3, 20_000),
+        TaskPlan("stsb", "sentence-embedding", "spearman", ("sentence1", "sentence2", "score"), 0, 8, 0, 0),
     )
 }
 EMBEDDING_SIZES: dict[str, int | None] = {"tiny": 64, "mini": None}  # what the pre-trained one is shrunk to
@@ -61,7 +62,7 @@ class Student:
 @dataclass(frozen=True)
 class Plan:
     """Where things are and how much of them is used. rows: of every data file, None for all; sentences: of the corpus
-    for the encoder's vectors, and for each task."""
+    for the encoder's vectors."""
 
     work: Path
     data: Path
@@ -70,7 +71,6 @@ class Plan:
     pretrained: Path
     rows: int | None
     sentences: int
-    task_sentences: int
     tasks: tuple[str, ...]
     sizes: tuple[str, ...]
     kinds: tuple[str, ...]
@@ -104,9 +104,8 @@ class Plan:
     def unlabelled(self) -> Path:
         return self.work / "data" / "sentences.txt"
 
-    @property
-    def task_unlabelled(self) -> Path:
-        return self.work / "data" / "task-sentences.txt"
+    def task_unlabelled(self, task: TaskPlan) -> Path:
+        return self.work / "data" / task.name / "sentences.txt"
 
     @property
     def cache(self) -> Path:

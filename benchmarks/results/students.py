@@ -24,7 +24,9 @@ LENGTH = 128
 _COUNTED = 50_000  # sentences whose words are counted, to shrink the embedding for
 FINE_TUNING = ("--batch-size", 32, "--warmup", 0.1, "--patience", 3, "--max-length", LENGTH, "--dropout", 0.1)
 RATES = {"scratch": 5e-4, "pretrained": 3e-4, "distilled": 2e-4}  # peak learning rate of fine-tuning
-EMBEDDING = ("--epochs", 2, "--batch-size", 64, "--lr", 5e-4, "--warmup", 0.05, "--patience", 1000, "--max-length", 64)
+EMBEDDING = ("--epochs", 1, "--batch-size", 64, "--warmup", 0.05, "--patience", 1000, "--max-length", 64)
+BASE_RATES = {"mini": 1e-3, "tiny": 5e-4}  # the tiny one begins with what the mini has learnt
+RELEARNT = 4  # the tiny one's share of the sentences: one in so many
 DISTILLING = ("--soft", 1, "--hard", 0.5, "--temperature", 2, "--batch-size", 64, "--lr", 5e-4, "--max-length", LENGTH)
 LOOKS = 500  # steps between two looks, each a checkpoint
 
@@ -35,7 +37,7 @@ def answer(plan: Plan) -> None:
         task = TASKS[name]
         teacher = find_teacher(str(plan.teacher(task)), task.kind)
         embeds = task.kind == "sentence-embedding"
-        files = [plan.unlabelled, _own_sentences(plan)] if embeds else [plan.task_unlabelled]
+        files = [plan.unlabelled, _own_sentences(plan)] if embeds else [plan.task_unlabelled(task)]
         labelled = [] if embeds else read_examples(plan.file(name, "train"), Columns(), any_label, skip_bad=False).rows
         lesson = make_lesson(labelled, np.zeros(len(labelled), dtype=np.int64), read_unlabelled(files))
         cached_answers(plan.cache, teacher, lesson.texts, Wanted(not embeds, "mean" if embeds else None))
@@ -44,18 +46,35 @@ def answer(plan: Plan) -> None:
 
 def make_bases(plan: Plan) -> None:
     """What students begin with: random weights, the pre-trained ones, and those taught the encoder's vectors."""
-    for size in plan.sizes:
+    teaches = "distilled" in plan.kinds
+    for size in ("mini", "tiny"):  # the taught tiny one comes of the taught mini one
+        if size not in plan.sizes and not (size == "mini" and teaches):
+            continue
         if not plan.base(size, "pretrained").exists():
             _pretrained(plan, size)
         if not plan.base(size, "scratch").exists():
             _scratch(plan, size)
-        if "distilled" in plan.kinds and not plan.base(size, "distilled").exists():
-            run(
-                "distill", "--task", "sentence-embedding", "--teacher", plan.encoder,
-                "--student", plan.base(size, "pretrained"), "--unlabelled", plan.unlabelled, _own_sentences(plan),
-                "--dev", plan.file("stsb", "dev"), "--teacher-cache", plan.cache, "--evaluate-every", LOOKS, *EMBEDDING,
-                "--checkpoints", plan.work / "checkpoints" / f"base-{size}", "--output", plan.base(size, "distilled"),
-            )  # fmt: skip
+        if teaches and not plan.base(size, "distilled").exists():
+            _teach(plan, size)
+
+
+def _teach(plan: Plan, size: str) -> None:
+    """Teach what was pre-trained the encoder's vectors; a smaller embedding is cut out of the result, and taught again
+    on a part of the sentences."""
+    shrunk, texts, begun = EMBEDDING_SIZES[size], plan.unlabelled, plan.base("mini", "pretrained")
+    smaller: list[object] = []
+    if shrunk is not None:
+        begun, texts = plan.base("mini", "distilled"), plan.work / "data" / "fewer-sentences.txt"
+        lines = plan.unlabelled.read_text(encoding="utf-8").splitlines(keepends=True)
+        write_file_atomic(texts, "".join(lines[: len(lines) // RELEARNT]))
+        if shrunk < read_checkpoint(begun).config.embedding_size:
+            smaller = ["--embedding-size", shrunk]
+    run(
+        "distill", "--task", "sentence-embedding", "--teacher", plan.encoder, "--student", begun, *smaller,
+        "--unlabelled", texts, _own_sentences(plan), "--dev", plan.file("stsb", "dev"), "--teacher-cache", plan.cache,
+        "--evaluate-every", LOOKS, *EMBEDDING, "--lr", BASE_RATES[size],
+        "--checkpoints", plan.work / "checkpoints" / f"base-{size}", "--output", plan.base(size, "distilled"),
+    )  # fmt: skip
 
 
 def _own_sentences(plan: Plan) -> Path:
@@ -108,7 +127,7 @@ def _train(plan: Plan, student: Student) -> None:
     if student.kind == "distilled" and task.distilled:
         run(
             "distill", *common, "--teacher", plan.teacher(task), "--student", base, "--epochs", task.distilled,
-            "--unlabelled", plan.task_unlabelled, "--teacher-cache", plan.cache, "--evaluate-every", LOOKS, *DISTILLING,
+            "--unlabelled", plan.task_unlabelled(task), "--teacher-cache", plan.cache, "--evaluate-every", LOOKS, *DISTILLING,
             "--patience", 1000, "--checkpoints", plan.work / "checkpoints" / student.name,
         )  # fmt: skip
         return
