@@ -127,8 +127,8 @@ def _train(plan: Plan, student: Student) -> None:
     if student.kind == "distilled" and task.distilled:
         run(
             "distill", *common, "--teacher", plan.teacher(task), "--student", base, "--epochs", task.distilled,
-            "--unlabelled", plan.task_unlabelled(task), "--teacher-cache", plan.cache, "--evaluate-every", LOOKS, *DISTILLING,
-            "--patience", 1000, "--checkpoints", plan.work / "checkpoints" / student.name,
+            "--unlabelled", plan.task_unlabelled(task), "--teacher-cache", plan.cache, "--evaluate-every", LOOKS,
+            *DISTILLING, "--patience", 1000, "--checkpoints", plan.work / "checkpoints" / student.name,
         )  # fmt: skip
         return
     run("finetune", *common, "--model", base, "--epochs", task.epochs, "--lr", RATES[student.kind], *FINE_TUNING)
