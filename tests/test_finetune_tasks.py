@@ -210,10 +210,19 @@ def test_a_threshold_of_before_does_not_stay(tmp_path: Path) -> None:
 def test_loss_that_is_not_finite(tmp_path: Path, task: str) -> None:
     words = arguments(tmp_path, task, "--lr", "1e30", "--epochs", "2", train=20, dev=6)
     with pytest.raises(
-        EdgeAlbertError, match=r"training loss is .* at step \d+, learning rate .*, lines .*: nothing was"
+        EdgeAlbertError,
+        match=r"training loss is .* at step \d+, learning rate .*, lines .*: try a lower --lr .*--force",
     ):
         main(words)
-    assert not (tmp_path / "out").exists()
+    (path,) = (tmp_path / "out").iterdir()
+    batch = json.loads(path.read_text())
+    assert path.name == f"not-finite-{batch['step']:08d}.json"
+    assert batch["lines"] == sorted(set(batch["lines"]))
+    assert batch["input_ids"]
+    words[words.index("--lr") + 1] = "1e-4"
+    with pytest.raises(EdgeAlbertError, match="--force"):
+        main(words)
+    assert main([*words, "--force"]) == 0
 
 
 @pytest.mark.parametrize("task", DATA)

@@ -18,6 +18,7 @@ from edge_albert.training.data.batches import EncodedTexts, collate, epoch_batch
 from edge_albert.training.device import make_deterministic, pick_device
 from edge_albert.training.finetuning.loop import Best, Recipe, Trainer, evaluate
 from edge_albert.training.finetuning.objectives import OBJECTIVES, classification, regression
+from edge_albert.training.not_finite import NotFiniteError
 from edge_albert.training.optim import decay_groups, linear_schedule
 from edge_albert.training.weights import arrays_of, load_arrays
 
@@ -140,9 +141,10 @@ def test_loss_that_is_not_finite_stops_the_run() -> None:
     with torch.no_grad():
         run.model.classifier.weight.fill_(float("nan"))
     with pytest.raises(
-        EdgeAlbertError, match=r"training loss is nan at step 1, learning rate .*, lines \d+, .*lower --lr"
-    ):
+        NotFiniteError, match=r"training loss is nan at step 1, learning rate .*, lines \d+, .*lower --lr"
+    ) as caught:
         run.train_epoch(1)
+    assert np.array(caught.value.batch["input_ids"]).shape[0] == 8
 
 
 def test_metric_names() -> None:

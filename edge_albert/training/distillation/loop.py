@@ -31,6 +31,7 @@ from edge_albert.training.distillation.teacher_cache import Answers
 from edge_albert.training.finetuning.early_exit import exit_logits
 from edge_albert.training.finetuning.loop import Best, Recipe, evaluate
 from edge_albert.training.finetuning.objectives import Objective
+from edge_albert.training.not_finite import NotFiniteError
 from edge_albert.training.optim import adamw, linear_schedule
 from edge_albert.training.weights import load_arrays
 
@@ -109,7 +110,7 @@ class Distiller:
         """Train, stop early, and leave the student with its best weights, in evaluation mode.
 
         report: gets one JSON-able record per look. The recipe's patience counts looks. keep: where checkpoints go.
-        Ctrl-C then leaves one before it raises KeyboardInterrupt. Raises EdgeAlbertError when a loss is not finite.
+        Ctrl-C then leaves one before it raises KeyboardInterrupt. Raises NotFiniteError.
         """
         if keep is not None:
             keep.load(self)
@@ -160,7 +161,8 @@ class Distiller:
         loss, parts = self.loss(encoded, outputs, targets)
         value = loss.item()
         if not math.isfinite(value):
-            raise self._not_finite(value, rows)
+            lines = self.lessons.texts.lines[rows]
+            raise NotFiniteError(value, self.schedule, lines, inputs["input_ids"], "training or unlabelled data")
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(self.student.parameters(), self.recipe.clip_norm)
@@ -194,14 +196,6 @@ class Distiller:
         if keep is not None:
             keep.save(self)
         return self._is_over()
-
-    def _not_finite(self, value: float, rows: np.ndarray) -> EdgeAlbertError:
-        lines = ", ".join(str(line) for line in sorted({str(line) for line in self.lessons.texts.lines[rows]})[:8])
-        return EdgeAlbertError(
-            f"the loss is {value} at step {self.place.step + 1}, learning rate {self.schedule.get_last_lr()[0]:.3g}, "
-            f"lines {lines} of the training or unlabelled data: nothing was written; try a lower --lr or a longer "
-            "--warmup"
-        )
 
 
 # -- checkpoints -------------------------------------------------------------------------------------------------------

@@ -45,6 +45,7 @@ from edge_albert.training.distillation.teacher_cache import Answers, Wanted, cac
 from edge_albert.training.finetuning.embedding import encode_pairs, sentence_embedding
 from edge_albert.training.finetuning.loop import Recipe, evaluate
 from edge_albert.training.finetuning.objectives import Objective, classification, regression
+from edge_albert.training.not_finite import batch_saved
 from edge_albert.training.weights import arrays_of
 
 LOG = "log.jsonl"
@@ -86,12 +87,17 @@ class Request:
 def distill(request: Request, report: Report = lambda record: None) -> dict[str, Any]:
     """Distil and write `request.output`; return the record of the end. `report` gets every record of the log.
 
-    Raises EdgeAlbertError (DataError, CheckpointError, …), and then leaves nothing behind but cache and checkpoints.
+    Raises EdgeAlbertError (DataError, CheckpointError, …), and then leaves nothing behind but cache, checkpoints and
+    the batch of a loss that is not finite.
     """
     matching = request.matching.checked(request.task)
     if request.early_exit is not None:
         criteria_for(request.task)
-    with atomic_folder(request.output, force=request.force) as folder, open(folder / LOG, "w", encoding="utf-8") as log:
+    with (
+        batch_saved(request.output),
+        atomic_folder(request.output, force=request.force) as folder,
+        open(folder / LOG, "w", encoding="utf-8") as log,
+    ):
 
         def note(record: dict[str, Any]) -> None:
             log.write(json.dumps(record, ensure_ascii=False) + "\n")

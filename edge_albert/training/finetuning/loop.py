@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.optim.lr_scheduler import LambdaLR
 
 from edge_albert.errors import EdgeAlbertError
 from edge_albert.model import AlbertForTask
@@ -23,9 +22,8 @@ from edge_albert.progress import Progress
 from edge_albert.training.data.batches import EncodedRows, epoch_batches, sorted_batches
 from edge_albert.training.device import autocast
 from edge_albert.training.finetuning.objectives import Figures, Objective
+from edge_albert.training.not_finite import NotFiniteError
 from edge_albert.training.optim import adamw, linear_schedule
-
-_NAMED = 8  # rows of a batch named when its loss is not finite
 
 
 @dataclass(frozen=True)
@@ -72,8 +70,7 @@ class Trainer:
         """Train, stop early, and leave the model with its best weights, in evaluation mode.
 
         metric: one of the objective's, looked at after every epoch. report: gets one JSON-able record per epoch.
-        Dropout draws from torch's generator, batches from the recipe's seed. Raises EdgeAlbertError when a loss is not
-        finite.
+        Dropout draws from torch's generator, batches from the recipe's seed. Raises NotFiniteError.
         """
         best = Best()
         for epoch in range(1, self.recipe.epochs + 1):
@@ -112,7 +109,7 @@ class Trainer:
         loss = self.objective.loss(logits.float(), labels)
         value = loss.item()
         if not math.isfinite(value):
-            raise _not_finite(value, self.schedule, self.train.lines[rows])
+            raise NotFiniteError(value, self.schedule, self.train.lines[rows], inputs["input_ids"], "training data")
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_norm)
@@ -137,13 +134,3 @@ def evaluate(model: AlbertForTask, texts: EncodedRows, objective: Objective, bat
         outputs |= zip(rows.tolist(), objective.predict(logits).cpu().numpy(), strict=True)
     predicted = texts.assemble([outputs[row] for row in range(len(texts))])
     return {"loss": total / len(texts), **objective.judge(texts.labels, predicted)}
-
-
-def _not_finite(value: float, schedule: LambdaLR, lines: np.ndarray) -> EdgeAlbertError:
-    named = sorted(set(lines.tolist()))  # windows of one text share its line
-    shown = ", ".join(map(str, named[:_NAMED])) + (", …" if len(named) > _NAMED else "")
-    return EdgeAlbertError(
-        f"the training loss is {value} at step {schedule.last_epoch + 1}, learning rate "
-        f"{schedule.get_last_lr()[0]:.3g}, lines {shown} of the training data: nothing was written; "
-        "try a lower --lr or a longer --warmup"
-    )

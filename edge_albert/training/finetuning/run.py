@@ -37,6 +37,7 @@ from edge_albert.training.finetuning.early_exit import ExitTraining, with_exits
 from edge_albert.training.finetuning.loop import Recipe, Trainer, evaluate
 from edge_albert.training.finetuning.objectives import Objective
 from edge_albert.training.finetuning.tasks import FINETUNE_TASKS, FinetuneTask, Lengths
+from edge_albert.training.not_finite import batch_saved
 from edge_albert.training.tensorboard import scalar_writer
 from edge_albert.training.weights import arrays_of, load_arrays
 
@@ -97,10 +98,12 @@ class _Start:
 def finetune(request: Request, report: Report = lambda record: None) -> dict[str, Any]:
     """Fine-tune and write `request.output`; return the record of the end. `report` gets every record of the log.
 
-    Raises EdgeAlbertError (DataError, CheckpointError, …), and then leaves nothing behind.
+    Raises EdgeAlbertError (DataError, CheckpointError, …), and then leaves nothing behind but the batch of a loss that
+    is not finite.
     """
     _refuse_unheeded(request)
     with (
+        batch_saved(request.output),
         atomic_folder(request.output, force=request.force) as folder,
         open(folder / LOG, "w", encoding="utf-8") as log,
         scalar_writer(folder, request.tensorboard) as write_scalars,

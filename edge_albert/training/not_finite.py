@@ -1,0 +1,55 @@
+"""A loss that is not finite: the run stops before the weights are touched, and its batch is kept for who seeks the reason."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+from torch.optim.lr_scheduler import LRScheduler
+
+from edge_albert.atomic import write_file_atomic
+from edge_albert.errors import EdgeAlbertError
+
+_NAMED = 8  # lines in the message; all of them are in the file
+
+
+class NotFiniteError(EdgeAlbertError):
+    """batch: JSON-able: loss, step, learning_rate, lines of the data, input_ids as the model got them, padded."""
+
+    def __init__(self, loss: float, schedule: LRScheduler, lines: np.ndarray, input_ids: Tensor, data: str) -> None:
+        named = sorted(set(lines.tolist()))  # windows of one text share its line
+        rate = schedule.get_last_lr()[0]
+        self.batch: dict[str, Any] = {
+            "loss": str(loss), "step": schedule.last_epoch + 1, "learning_rate": rate, "lines": named,
+            "input_ids": input_ids.tolist(),
+        }  # fmt: skip
+        shown = ", ".join(map(str, named[:_NAMED])) + (", …" if len(named) > _NAMED else "")
+        super().__init__(
+            f"the training loss is {loss} at step {self.batch['step']}, learning rate {rate:.3g}, lines {shown} of the "
+            f"{data}: try a lower --lr or a longer --warmup"
+        )
+
+
+def write_batch(folder: Path, step: int, batch: dict[str, Any]) -> Path:
+    """Write it into `folder`, which is made if need be; returns the file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"not-finite-{step:08d}.json"
+    write_file_atomic(path, json.dumps(batch))
+    return path
+
+
+@contextmanager
+def batch_saved(output: Path) -> Iterator[None]:
+    """Let a NotFiniteError out as an EdgeAlbertError that says where in `output` its batch is."""
+    try:
+        yield
+    except NotFiniteError as error:
+        path = write_batch(output, error.batch["step"], error.batch)
+        raise EdgeAlbertError(
+            f"{error}, and give --force; the batch is in {path}, and nothing else was written"
+        ) from None
