@@ -1,4 +1,4 @@
-"""A loss that is not finite: the run stops before the weights are touched, and its batch is kept for who seeks the reason."""
+"""A loss that is not finite: the run stops before the weights are touched, and its batch is kept."""
 
 from __future__ import annotations
 
@@ -50,6 +50,4 @@ def batch_saved(output: Path) -> Iterator[None]:
         yield
     except NotFiniteError as error:
         path = write_batch(output, error.batch["step"], error.batch)
-        raise EdgeAlbertError(
-            f"{error}, and give --force; the batch is in {path}, and nothing else was written"
-        ) from None
+        raise EdgeAlbertError(f"{error}, with --force; the batch is in {path}, nothing else was written") from None
