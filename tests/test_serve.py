@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 from serve_process import Service, ask, serving
-from tiny_models import tiny_bundle
+from tiny_models import tiny_bundle, tiny_checkpoint
 
 import edge_albert
-from edge_albert import run
+from edge_albert import export, run
+from edge_albert.errors import DataError
 
 pytest.importorskip("uvicorn")
 pytest.importorskip("onnxruntime")
@@ -91,6 +92,33 @@ def test_every_task_answers_as_the_run_command(tmp_path, capsys, task, fields, a
     assert json.loads(json.dumps(found)) == {"answer": printed(capsys, str(folder), *arguments)[0]}
 
 
+def test_a_request_may_say_where_the_loop_is_left(tmp_path, capsys):
+    from edge_albert.serving.questions import Limits, answer, read_question
+
+    extra = {"early_exit": {"heads": "shared"}}
+    source = tiny_checkpoint(tmp_path / "model", num_hidden_layers=4, extra=extra)
+    words = ["--model", source, "--fp32", "--early-exit", "patience", "--exit-threshold", "1", "--no-measure"]
+    assert export.main([*map(str, words), "--output", str(tmp_path / "bundle")]) == 0
+    model = edge_albert.load(tmp_path / "bundle", threads=1)
+
+    def asked(**fields):
+        body = json.dumps({"text": TEXTS[0], **fields}).encode()
+        return answer(model, read_question(body, "text-classification", Limits()))["answer"][0]
+
+    assert asked(depth=1)["iterations"] == 1
+    assert asked(exit_threshold="never")["iterations"] == 4
+    assert asked(exit_threshold=3)["iterations"] >= asked()["iterations"] >= 2
+    for fields, message in [
+        ({"depth": 5}, "depth 5: the model has 1 to 4 iterations"),
+        ({"depth": True}, "depth: expected a whole number of iterations, found true"),
+        ({"depth": "never"}, "depth: expected a whole number of iterations"),
+        ({"exit_threshold": "soon"}, 'exit_threshold: expected a number or "never", found "soon"'),
+        ({"exit_threshold": 9}, "exit_threshold 9: the patience criterion takes"),
+    ]:
+        with pytest.raises(DataError, match=message):
+            asked(**fields)
+
+
 def test_health_names_what_is_served(service):
     status, about = service.ask("GET", "/health")
     assert status == 200
@@ -108,6 +136,7 @@ BAD = [
     ("POST", "/answer", b"[" * 5000, 400, "not valid JSON"),
     ("POST", "/answer", b'["nobody?"]', 400, "not a JSON object"),
     ("POST", "/answer", b"{}", 422, "either text or texts"),
+    ("POST", "/answer", b'{"text": "nobody?", "depth": 2}', 422, "depth: this model always runs every iteration"),
     ("POST", "/answer", b'{"text": "nobody?", "texts": ["nobody?"]}', 422, "either text or texts"),
     ("POST", "/answer", b'{"text": 3}', 422, "text: expected a text, found int"),
     ("POST", "/answer", b'{"text": ""}', 422, "text: empty"),

@@ -3,8 +3,9 @@
     {"text": "…"}            ► one answer
     {"texts": ["…", "…"]}    ► one answer for each
 
-with `pair` (or `pairs`), `top`, `truncate`, `windows`, `choices` where the task takes them, as the run command does. A
-field that is unknown, of the wrong type or beyond a limit is refused by name: nothing is cut, guessed or ignored.
+with `pair` (or `pairs`), `top`, `truncate`, `windows`, `choices`, `depth`, `exit_threshold` where the task takes them,
+as the run command does. A field that is unknown, of the wrong type or beyond a limit is refused by name: nothing is cut,
+guessed or ignored.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from edge_albert.errors import DataError
+from edge_albert.early_exit import NEVER
+from edge_albert.errors import DataError, EdgeAlbertError, EngineError
 from edge_albert.run import plain_answer
 from edge_albert.runtime.classify import MultipleChoice, SentenceEmbedder, TextClassifier, TextRegressor
 from edge_albert.runtime.load import Runner
@@ -22,10 +24,11 @@ from edge_albert.runtime.spans import QuestionAnswerer, TokenClassifier
 
 _PAIRS = ("text", "texts", "pair", "pairs")
 _LONG = ("truncate", "windows")  # what to do with a text that is too long
+_EARLY = ("depth", "exit_threshold")  # where a model with early exit is left
 FIELDS: dict[str, tuple[str, ...]] = {
-    "text-classification": (*_PAIRS, "top", *_LONG),
-    "text-regression": (*_PAIRS, *_LONG),
-    "token-classification": ("text", "texts"),
+    "text-classification": (*_PAIRS, "top", *_LONG, *_EARLY),
+    "text-regression": (*_PAIRS, *_LONG, *_EARLY),
+    "token-classification": ("text", "texts", *_EARLY),
     "question-answering": _PAIRS,
     "multiple-choice": ("text", "choices", *_LONG),
     "sentence-embedding": ("text", "texts", *_LONG),
@@ -46,14 +49,15 @@ class Limits:
 
 @dataclass(frozen=True)
 class Question:
-    """A checked request. long: the arguments truncate and windows. single: "text" was given and not "texts", so that
-    one answer is wanted and not a list."""
+    """A checked request. long: the arguments truncate and windows. early: depth and exit_threshold, those that were
+    given. single: "text" was given and not "texts", so that one answer is wanted and not a list."""
 
     texts: tuple[str, ...]
     pairs: tuple[str | None, ...]
     choices: tuple[str, ...]
     top: int
     long: Mapping[str, bool]
+    early: Mapping[str, Any]
     single: bool
 
 
@@ -73,6 +77,7 @@ def read_question(body: bytes, task: str, limits: Limits) -> Question:
         _choices(fields, limits) if task == "multiple-choice" else (),
         _top(fields.get("top", 1)),
         {name: _flag(fields.get(name, False), name) for name in _LONG},
+        {name: _early(fields[name], name) for name in _EARLY if name in fields},
         single,
     )
 
@@ -80,14 +85,21 @@ def read_question(body: bytes, task: str, limits: Limits) -> Question:
 def answer(model: Runner, question: Question) -> dict[str, Any]:
     """Run the model: {"answer": …} or {"answers": […]}, each as `python -m edge_albert.run --json` gives it.
 
-    Raises DataError, naming the text that cannot be answered, such as one with more tokens than the model takes.
+    Raises DataError, naming the text that cannot be answered, such as one with more tokens than the model takes, or for
+    a depth or threshold that the model does not have.
     """
+    if question.early and model.session.bundle.exits is None:
+        raise DataError(f"{next(iter(question.early))}: this model always runs every iteration, and none is left early")
     answers = []
     for index, (text, pair) in enumerate(zip(question.texts, question.pairs, strict=True)):
         try:
             answers.append(plain_answer(_ask(model, text, pair, question)))
         except DataError as error:
             raise DataError(_named(str(error), question, index)) from None
+        except EngineError:
+            raise
+        except EdgeAlbertError as error:
+            raise DataError(str(error)) from None
     return {"answer": answers[0]} if question.single else {"answers": answers}
 
 
@@ -102,9 +114,9 @@ def _named(reason: str, question: Question, index: int) -> str:
 
 def _ask(model: Runner, text: str, pair: str | None, question: Question) -> Any:
     if isinstance(model, TextClassifier):
-        return model.top(text, pair, k=question.top, **question.long)
+        return model.top(text, pair, k=question.top, **question.long, **question.early)
     if isinstance(model, TextRegressor):
-        return model(text, pair, **question.long)
+        return model(text, pair, **question.long, **question.early)
     if isinstance(model, SentenceEmbedder):
         return model(text, **question.long)
     if isinstance(model, MultipleChoice):
@@ -113,7 +125,7 @@ def _ask(model: Runner, text: str, pair: str | None, question: Question) -> Any:
         assert pair is not None
         return model(text, pair)
     assert isinstance(model, TokenClassifier)
-    return model(text)
+    return model(text, **question.early)
 
 
 def _json_object(body: bytes) -> Mapping[str, Any]:
@@ -171,6 +183,13 @@ def _top(value: Any) -> int:
     if type(value) is not int or value < 1:
         raise DataError(f"top: expected a whole number of at least 1, found {json.dumps(value)[:40]}")
     return value
+
+
+def _early(value: Any, name: str) -> Any:
+    if type(value) in ((int,) if name == "depth" else (int, float)) or (name != "depth" and value == NEVER):
+        return value
+    wanted = "a whole number of iterations" if name == "depth" else f'a number or "{NEVER}"'
+    raise DataError(f"{name}: expected {wanted}, found {json.dumps(value)[:40]}")
 
 
 def _flag(value: Any, name: str) -> bool:
