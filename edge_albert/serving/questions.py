@@ -4,8 +4,8 @@
     {"texts": ["…", "…"]}    ► one answer for each
 
 with `pair` (or `pairs`), `top`, `truncate`, `windows`, `choices`, `depth`, `exit_threshold` where the task takes them,
-as the run command does. A field that is unknown, of the wrong type or beyond a limit is refused by name: nothing is cut,
-guessed or ignored.
+as the run command does. A field that is unknown, of the wrong type or beyond a limit is refused by name: nothing is
+cut, guessed or ignored.
 """
 
 from __future__ import annotations
