@@ -3,7 +3,7 @@
 Prefixes are B, I, E and S (BIO and IOBES). Sequences that break the scheme are read leniently: an I- that nothing of
 its kind stands before begins an entity. A label without a prefix is a kind by itself, and equal neighbours are one
 entity, which seqeval knows only for names that do not begin with one of its own letters. Training judges by these
-entities, and the runtime answers with them; the app's Tags.kt has the same rules.
+entities, and the runtime answers with them; the app's TaggedWords.kt has the same rules.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ import json
 import random
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ from edge_albert.exporter import Request, export_bundle  # noqa: E402
 from edge_albert.runtime.classify import TextClassifier  # noqa: E402
 from edge_albert.tasks import get_task  # noqa: E402
 
+EXITS_AT = 0.5  # the confidence at which texts leave the tiny model with early exit
 DEMO = ROOT / "android_demo"
 ASSETS = DEMO / "app" / "src" / "main" / "assets" / "bundle"
 RESOURCES = DEMO / "jvm-tests" / "app" / "src" / "test" / "resources"
@@ -96,6 +98,8 @@ def tiny_bundle(demo: TextClassifier, task: str, folder: Path, **options: Any) -
         max_position_embeddings=160,
         architectures=(get_task(task).architecture,),
     ).with_labels(LABELS[task])
+    if "early_exit" in options:
+        config = replace(config, num_hidden_layers=5).with_exits("shared")
     tensors = tiny_tensors(config, task, seed=1)
     write_checkpoint(folder / "source", config, tensors, task=task, tokenizer_folder=demo.session.bundle.folder)
     output = folder / "bundle"
@@ -131,6 +135,18 @@ def tflite_vectors(model: TextClassifier) -> list[Any]:
     return [{"text": text, "logits": _rounded(row)} for text, row in zip(texts, rows, strict=True)]
 
 
+def early_exit_vectors(model: TextClassifier) -> list[Any]:
+    """Logits, and after which iteration they were final; the threshold is such that not all leave at once."""
+    texts = [text for text in default_texts() if _answerable(model, text)][:60]
+    found = model.session.outputs([model.session.encode(text, truncate=True) for text in texts])
+    if len({output.iterations for output in found}) < 3:
+        raise SystemExit("text-classification-early-exit: choose another threshold: nearly all leave together")
+    return [
+        {"text": text, "logits": _rounded(output.row), "iterations": output.iterations}
+        for text, output in zip(texts, found, strict=True)
+    ]
+
+
 # name of the tiny bundle and its vectors ► task, engine, how it is exported, what is asked
 TINY = {
     "token-classification": ("token-classification", "onnx", {"precision": "fp32"}, token_classification_vectors),
@@ -141,6 +157,12 @@ TINY = {
         {"precision": "fp32", "compat": True},
         tflite_vectors,
     ),
+    "text-classification-early-exit": (
+        "text-classification",
+        "onnx",
+        {"precision": "fp32", "formats": ("onnx", "tflite"), "early_exit": "confidence", "exit_threshold": EXITS_AT},
+        early_exit_vectors,
+    ),
 }
 
 
@@ -148,7 +170,7 @@ def write_tiny(demo: TextClassifier, name: str, output: Path) -> None:
     """One tiny bundle without the tokenizer's files, and its vectors."""
     task, engine, options, make = TINY[name]
     with tempfile.TemporaryDirectory() as folder:
-        bundle = tiny_bundle(demo, task, Path(folder), formats=(engine,), **options)
+        bundle = tiny_bundle(demo, task, Path(folder), **{"formats": (engine,), **options})
         write_vectors(output, name, make(load(bundle, engine=engine, threads=1)))
         target = output / "bundles" / name
         target.mkdir(parents=True, exist_ok=True)

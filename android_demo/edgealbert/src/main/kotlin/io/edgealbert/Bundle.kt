@@ -59,6 +59,18 @@ class Bundle private constructor(
     val nullThreshold: Double?
         get() = config.optDouble("null_threshold").takeUnless { it.isNaN() }
 
+    /** How inputs leave a model with early exit, or null (edge_albert/early_exit.py). */
+    internal val exits: Exits? = manifest.optJSONObject("early_exit")?.let {
+        Exits(it.getDouble("threshold").toFloat(), it.getInt("iterations"))
+    }
+
+    /** [threshold]: of the bundle's criterion; [iterations]: after which every input leaves. */
+    internal class Exits(val threshold: Float, val iterations: Int)
+
+    /** The engine that a format of this bundle needs, as in "ai-edge-litert>=2.1", or null. */
+    internal fun needs(format: String): String? =
+        models.getJSONObject(format).optString("needs").takeUnless { it.isEmpty() }
+
     /** Any other file of the bundle, or null when the manifest does not list it. */
     internal fun file(name: String): File? =
         if (manifest.getJSONObject("files").has(name)) File(folder, name) else null

@@ -48,11 +48,17 @@ object Engines {
             }
         )
         val model = bundle.modelFile(kind.format)
+        if (kind == Kind.TFLITE) bundle.needs(kind.format)?.let { refuseNewer(model, it) }
         return when (kind) {
             Kind.ONNX -> OnnxEngine(model, threads)
-            Kind.TFLITE -> TfliteEngine(model, threads)
+            Kind.TFLITE -> TfliteEngine(model, threads, bundle.exits)
         }
     }
+
+    /** Every TFLite engine that this library is built with is older than those a manifest needs. */
+    private fun refuseNewer(model: File, needed: String): Nothing = throw EngineException(
+        "$model: needs $needed, and older engines misread it: export it again in int8, or with --format onnx"
+    )
 
     /** As many threads as there are processors, four at most: phones have four fast cores. */
     fun defaultThreads(): Int = minOf(MOST_THREADS, Runtime.getRuntime().availableProcessors())

@@ -1,7 +1,10 @@
 package io.edgealbert.engine
 
+import io.edgealbert.Bundle
 import io.edgealbert.EngineException
 import java.io.File
+import java.nio.Buffer
+import java.nio.FloatBuffer
 import java.nio.IntBuffer
 import org.tensorflow.lite.Interpreter
 
@@ -11,17 +14,18 @@ import org.tensorflow.lite.Interpreter
  * TensorFlow Lite up to 2.16 misreads weights with a scale per channel, without a word: its bundles
  * need `--tflite-compat`. An interpreter has one set of tensors, so runs wait for each other.
  */
-internal class TfliteEngine(override val model: File, threads: Int) : Engine {
+internal class TfliteEngine(override val model: File, threads: Int, private val exits: Bundle.Exits? = null) :
+    Engine {
     private var interpreter: Interpreter? = openNative(LIBRARY, model) {
         Interpreter(model, Interpreter.Options().setNumThreads(threads).setUseXNNPACK(true))
     }
-    private val places: IntArray // of INPUTS among the interpreter's inputs
+    private val places: IntArray // of INPUTS, then those of early exit, among the interpreter's inputs
     private var length = NO_LENGTH
     override val version: String
 
     init {
         places = try {
-            interpreter!!.inputPlaces()
+            interpreter!!.inputPlaces(if (exits == null) INPUTS else INPUTS + EXIT_INPUTS)
         } catch (error: IllegalArgumentException) {
             close()
             throw EngineException("$model: not a model of edge_albert (${firstLine(error)})", error)
@@ -35,10 +39,9 @@ internal class TfliteEngine(override val model: File, threads: Int) : Engine {
         try {
             if (length != inputIds.size) resize(open, inputIds.size)
             val mask = IntArray(inputIds.size) { 1 }
-            val inputs = arrayOfNulls<Any>(INPUTS.size)
-            listOf(inputIds, mask, tokenTypeIds).forEachIndexed { i, values ->
-                inputs[places[i]] = IntBuffer.wrap(values)
-            }
+            val inputs = arrayOfNulls<Any>(places.size)
+            val values = listOf(inputIds, mask, tokenTypeIds).map(IntBuffer::wrap) + exitInputs()
+            values.forEachIndexed { i, value -> inputs[places[i]] = value }
             open.runForMultipleInputsOutputs(inputs, emptyMap<Int, Any>())
             val buffer = open.getOutputTensor(0).asReadOnlyBuffer().asFloatBuffer()
             return FloatArray(buffer.remaining()).also { buffer.get(it) }
@@ -48,8 +51,13 @@ internal class TfliteEngine(override val model: File, threads: Int) : Engine {
         }
     }
 
+    /** TFLite has no defaults for inputs, so the bundle's are given with every run. */
+    private fun exitInputs(): List<Buffer> = exits?.run {
+        listOf(FloatBuffer.wrap(floatArrayOf(threshold)), IntBuffer.wrap(intArrayOf(iterations)))
+    }.orEmpty()
+
     private fun resize(open: Interpreter, tokens: Int) {
-        for (place in places) open.resizeInput(place, intArrayOf(1, tokens))
+        for (place in places.take(INPUTS.size)) open.resizeInput(place, intArrayOf(1, tokens))
         open.allocateTensors()
         length = tokens
     }
@@ -64,11 +72,13 @@ internal class TfliteEngine(override val model: File, threads: Int) : Engine {
         const val LIBRARY = "TensorFlow Lite"
         const val NO_LENGTH = -1
         val INPUTS = listOf("input_ids", "attention_mask", "token_type_ids")
+        val EXIT_INPUTS = listOf("exit_threshold", "max_depth")
 
-        /** Where each of [INPUTS] stands, by the names in the file's signature. */
-        fun Interpreter.inputPlaces(): IntArray {
+        /** Where each of [names] stands, by the names in the file's signature, which has no others. */
+        fun Interpreter.inputPlaces(names: List<String>): IntArray {
+            require(inputTensorCount == names.size) { "$inputTensorCount inputs, expected ${names.size}" }
             val signature = signatureKeys.single()
-            return INPUTS.map { name ->
+            return names.map { name ->
                 val tensor = getInputTensorFromSignature(name, signature).index()
                 (0 until inputTensorCount).first { getInputTensor(it).index() == tensor }
             }.toIntArray()

@@ -10,7 +10,7 @@ data class Entity(val label: String, val text: String, val start: Int, val end: 
  * Labelled stretches of a text of any length: bundles of the task token-classification.
  *
  * As edge_albert/runtime/spans.py: a word takes the label of its first piece, and labels may be
- * BIO, IOBES or plain (Tags.kt).
+ * BIO, IOBES or plain (TaggedWords.kt).
  */
 class TokenClassifier(private val session: Session) {
     private class Piece(val start: Int, val end: Int, var scores: DoubleArray, var margin: Int)

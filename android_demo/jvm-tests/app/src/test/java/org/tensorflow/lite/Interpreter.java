@@ -5,10 +5,13 @@ import static org.bytedeco.tensorflowlite.global.tensorflowlite.*;
 import java.io.File;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
+import java.nio.FloatBuffer;
 import java.nio.IntBuffer;
 import java.util.Map;
 import org.bytedeco.javacpp.BytePointer;
+import org.bytedeco.javacpp.FloatPointer;
 import org.bytedeco.javacpp.IntPointer;
+import org.bytedeco.javacpp.Pointer;
 import org.bytedeco.tensorflowlite.TfLiteInterpreter;
 import org.bytedeco.tensorflowlite.TfLiteInterpreterOptions;
 import org.bytedeco.tensorflowlite.TfLiteModel;
@@ -88,7 +91,7 @@ public final class Interpreter implements AutoCloseable {
     public void runForMultipleInputsOutputs(Object[] inputs, Map<Integer, Object> outputs) {
         for (int i = 0; i < inputs.length; i++) {
             TfLiteTensor tensor = TfLiteInterpreterGetInputTensor(native_, i);
-            try (IntPointer values = new IntPointer((IntBuffer) inputs[i])) {
+            try (Pointer values = pointer(inputs[i])) {
                 check(TfLiteTensorCopyFromBuffer(tensor, values, TfLiteTensorByteSize(tensor)), "copy input " + i);
             }
         }
@@ -99,6 +102,10 @@ public final class Interpreter implements AutoCloseable {
     public void close() {
         TfLiteInterpreterDelete(native_);
         TfLiteModelDelete(model);
+    }
+
+    private static Pointer pointer(Object values) {
+        return values instanceof FloatBuffer ? new FloatPointer((FloatBuffer) values) : new IntPointer((IntBuffer) values);
     }
 
     private static void check(int status, String what) {

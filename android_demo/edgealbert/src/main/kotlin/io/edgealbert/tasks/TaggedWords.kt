@@ -4,8 +4,8 @@ package io.edgealbert.tasks
 internal data class TaggedWords(val first: Int, val last: Int, val kind: String)
 
 /**
- * Entities from the tags of words, by the rules of edge_albert/tags.py: BIO, IOBES, or labels without a prefix, of
- * which equal neighbours are one entity.
+ * Entities from the tags of words, by the rules of edge_albert/tags.py: BIO, IOBES, or labels
+ * without a prefix, of which equal neighbours are one entity.
  */
 internal fun taggedWords(tags: List<String>): List<TaggedWords> {
     val found = ArrayList<TaggedWords>()

@@ -4,7 +4,7 @@ import org.junit.Assert.assertEquals
 import org.junit.Test
 
 /** The cases of tests/test_entity_metrics.py. */
-class TagsTest {
+class TaggedWordsTest {
     private fun found(tags: String) = taggedWords(tags.split(" ")).map { Triple(it.first, it.last, it.kind) }
 
     @Test
