@@ -268,7 +268,7 @@ def _shown(record: Record) -> str:
     return str(_SHOWN_LENGTH if _SHOWN_LENGTH in record["lengths"] else record["lengths"][0])
 
 
-_SHOWN = "CPU time, file size and memory of a shape with nothing shared, as ALBERT, shallower, narrower, and left early"
+_SHOWN = "CPU time, file size and memory: with nothing shared, as ALBERT, and as ALBERTs that do less"
 
 
 def draw(record: Record) -> dict[str, str]:
