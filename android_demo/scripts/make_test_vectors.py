@@ -129,15 +129,19 @@ def question_answering_vectors(model: Any) -> list[Any]:
     return rows
 
 
+def _few_texts(model: TextClassifier) -> list[str]:
+    return [text for text in default_texts() if _answerable(model, text)][:60]
+
+
 def tflite_vectors(model: TextClassifier) -> list[Any]:
-    texts = [text for text in default_texts() if _answerable(model, text)][:60]
+    texts = _few_texts(model)
     rows = model.session.infer([model.session.encode(text, truncate=True) for text in texts])
     return [{"text": text, "logits": _rounded(row)} for text, row in zip(texts, rows, strict=True)]
 
 
 def early_exit_vectors(model: TextClassifier) -> list[Any]:
     """Logits, and after which iteration they were final; the threshold is such that not all leave at once."""
-    texts = [text for text in default_texts() if _answerable(model, text)][:60]
+    texts = _few_texts(model)
     found = model.session.outputs([model.session.encode(text, truncate=True) for text in texts])
     if len({output.iterations for output in found}) < 3:
         raise SystemExit("text-classification-early-exit: choose another threshold: nearly all leave together")

@@ -60,7 +60,7 @@ class Place:
         """The pre-training run of a cell with a seed."""
         return self.work / cell / f"seed-{seed}"
 
-    def score(self, cell: str, seed: int) -> Path:
+    def score_file(self, cell: str, seed: int) -> Path:
         """Its scores; a run that has them is finished."""
         return self.run_folder(cell, seed) / "score.json"
 
@@ -72,7 +72,7 @@ def run(recipe: AblationRecipe, place: Place, command: str) -> Record:
     """
     tokenizer = train(recipe, place, recipe.seeds)
     scores = {
-        (cell, seed): _read_json(place.score(cell, seed), "remove it, and the model is scored again")
+        (cell, seed): _read_json(place.score_file(cell, seed), "remove it, and the model is scored again")
         for cell, seed in _runs(recipe.seeds)
     }
     cells = {
@@ -105,7 +105,7 @@ def train(recipe: AblationRecipe, place: Place, seeds: Sequence[int]) -> Tokeniz
     print(f"{recipe.estimate(tokenizer.vocab_size)}; what is finished is skipped", file=sys.stderr, flush=True)
     runs = list(_runs(seeds))
     for number, (cell, seed) in enumerate(runs, start=1):
-        if not place.score(cell, seed).exists():
+        if not place.score_file(cell, seed).exists():
             print(f"{number} of {len(runs)}: {cell}, seed {seed}", file=sys.stderr, flush=True)
             _train(recipe, cell, seed, place, tokenizer)
     return tokenizer
@@ -179,7 +179,7 @@ def _train(recipe: AblationRecipe, cell: str, seed: int, place: Place, tokenizer
     _held_out(TokenStore(place.shards), trained, trained.objective)  # what is missing is said before the training
     if not (folder / "model").exists():  # which is written last of all
         pretrain(folder, Ranks(0, 1, pick_device()), workers=0)
-    write_file_atomic(place.score(cell, seed), json.dumps(score(folder, recipe.passes), indent=1) + "\n")
+    write_file_atomic(place.score_file(cell, seed), json.dumps(score(folder, recipe.passes), indent=1) + "\n")
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
 
 
@@ -214,8 +214,8 @@ def score(folder: Path, passes: int) -> dict[str, float]:
     own = _figures(model, store, tokenizer, plan.recipe, plan.recipe.objective, passes)
     out = {name: own[name] for name in ("mlm_loss", "mlm_accuracy", "examples")}
     for task in ("sop", "nsp"):
-        same = task == plan.recipe.objective
-        figures = own if same else _figures(model, store, tokenizer, plan.recipe, task, passes)
+        trained = task == plan.recipe.objective
+        figures = own if trained else _figures(model, store, tokenizer, plan.recipe, task, passes)
         out |= {f"{task}_{name}": figures[f"order_{name}"] for name in ("loss", "accuracy")}
     last = [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()][-1]
     return {**out, "tokens_seen": last["tokens"], "cpu_seconds": last["cpu_seconds"]}

@@ -71,11 +71,10 @@ def _narrower(config: AlbertConfig) -> AlbertConfig:
 
 @dataclass(frozen=True)
 class Row:
-    """One model. shape: made of the plan's. exits: written with early exit. share: the inputs leave after 1/share of
-    the iterations."""
+    """One model. shape: made of the plan's; one with exit heads is written with early exit. share: the inputs leave
+    after 1/share of the iterations."""
 
     shape: Callable[[AlbertConfig], AlbertConfig]
-    exits: bool = False
     share: int = 1
 
     def max_depth(self, config: AlbertConfig) -> int | None:
@@ -89,8 +88,8 @@ ROWS: Mapping[str, Row] = {
     "half the iterations": Row(lambda config: _shallower(config, 2)),
     "a quarter of the iterations": Row(lambda config: _shallower(config, 4)),
     "half the width": Row(_narrower),
-    "may leave early, none does": Row(lambda config: config.with_exits("shared"), exits=True),
-    "leaves after a quarter": Row(lambda config: config.with_exits("shared"), exits=True, share=4),
+    "may leave early, none does": Row(lambda config: config.with_exits("shared")),
+    "leaves after a quarter": Row(lambda config: config.with_exits("shared"), share=4),
 }
 
 # -- measuring ---------------------------------------------------------------------------------------------------------
@@ -144,18 +143,16 @@ def _write_files(
             for precision in plan.precisions:
                 for format in formats:
                     path = folder / f"{number}-{precision}.{format}"
-                    made = convert(
-                        config, tensors, TASK, format=format, precision=precision, exits=_exits(name, config)
-                    )
+                    made = convert(config, tensors, TASK, format=format, precision=precision, exits=_exits(config))
                     path.write_bytes(made.content)
                     files[name, format, precision] = path
                     bar.update()
     return files
 
 
-def _exits(name: str, config: AlbertConfig) -> Exits | None:
+def _exits(config: AlbertConfig) -> Exits | None:
     """Early exit at a confidence of 1, which no input has."""
-    return Exits("confidence", 1.0, config.num_hidden_layers, config.num_labels) if ROWS[name].exits else None
+    return Exits("confidence", 1.0, config.num_hidden_layers, config.num_labels) if config.exit_heads else None
 
 
 def random_tensors(config: AlbertConfig, seed: int) -> dict[str, np.ndarray]:

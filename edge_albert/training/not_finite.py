@@ -35,12 +35,9 @@ class NotFiniteError(EdgeAlbertError):
         )
 
 
-def write_batch(folder: Path, step: int, batch: dict[str, Any]) -> Path:
-    """Write it into `folder`, which is made if need be; returns the file."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"not-finite-{step:08d}.json"
-    write_file_atomic(path, json.dumps(batch))
-    return path
+def batch_file(folder: Path, step: int) -> Path:
+    """Where a run in `folder` keeps the batch of that step."""
+    return folder / f"not-finite-{step:08d}.json"
 
 
 @contextmanager
@@ -49,5 +46,7 @@ def batch_saved(output: Path) -> Iterator[None]:
     try:
         yield
     except NotFiniteError as error:
-        path = write_batch(output, error.batch["step"], error.batch)
+        output.mkdir(parents=True, exist_ok=True)
+        path = batch_file(output, error.batch["step"])
+        write_file_atomic(path, json.dumps(error.batch))
         raise EdgeAlbertError(f"{error}, with --force; the batch is in {path}, nothing else was written") from None

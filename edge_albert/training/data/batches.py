@@ -50,15 +50,10 @@ class EncodedRows(Protocol):
         """Every row's output, (…) each, as the metrics want it: one entry per example, in the order of `labels`."""
 
 
-@dataclass(frozen=True)
-class EncodedTexts:
-    """N tokenised rows: ids and token types, int32 arrays of their own length; labels and lines in their file, (N,)."""
+class TokenRows:
+    """N rows of token ids, (S,) each."""
 
     input_ids: list[np.ndarray]
-    token_type_ids: list[np.ndarray]
-    labels: np.ndarray
-    lines: np.ndarray
-    pad_id: int
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -66,6 +61,17 @@ class EncodedTexts:
     @property
     def lengths(self) -> np.ndarray:
         return np.array([len(ids) for ids in self.input_ids])
+
+
+@dataclass(frozen=True)
+class EncodedTexts(TokenRows):
+    """N tokenised rows: ids and token types, int32 arrays of their own length; labels and lines in their file, (N,)."""
+
+    input_ids: list[np.ndarray]
+    token_type_ids: list[np.ndarray]
+    labels: np.ndarray
+    lines: np.ndarray
+    pad_id: int
 
     def collate(self, rows: np.ndarray, device: torch.device) -> tuple[Inputs, Tensor]:
         return collate(self, rows, device)

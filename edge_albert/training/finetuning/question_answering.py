@@ -25,7 +25,7 @@ from edge_albert.model import AlbertForTask
 from edge_albert.progress import Progress
 from edge_albert.runtime.spans import best_spans
 from edge_albert.tokenizer import Encoding, Tokenizer
-from edge_albert.training.data.batches import Inputs, on_device, padded
+from edge_albert.training.data.batches import Inputs, TokenRows, on_device, padded
 from edge_albert.training.data.examples import Examples, collect, text_of
 from edge_albert.training.data.rows import Place, Row, Rows, Source, read_text, structured_rows
 from edge_albert.training.finetuning.objectives import Figures, Objective
@@ -105,7 +105,7 @@ def _answers(said: Any) -> Iterator[tuple[str, Any]]:
 
 
 @dataclass(frozen=True)
-class QuestionWindows:
+class QuestionWindows(TokenRows):
     """N windows over the contexts of `labels`, the questions. question_of: the number of the question of each.
 
     positions: the tokens where the answer starts and ends, 0 where the window has none. offsets: of each window's
@@ -132,13 +132,6 @@ class QuestionWindows:
         self.token_type_ids.append(np.array(encoding.token_type_ids, dtype=np.int32))
         self.offsets.append(offsets)
         self.positions.append((0, 0) if found is None else (context[0] + found[0], context[0] + found[1]))
-
-    def __len__(self) -> int:
-        return len(self.input_ids)
-
-    @property
-    def lengths(self) -> np.ndarray:
-        return np.array([len(ids) for ids in self.input_ids])
 
     @property
     def lines(self) -> np.ndarray:

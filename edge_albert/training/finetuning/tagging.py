@@ -19,7 +19,7 @@ from torch import Tensor
 
 from edge_albert.errors import DataError
 from edge_albert.tokenizer import Encoding, Tokenizer
-from edge_albert.training.data.batches import Inputs, on_device, pad_arrays, padded
+from edge_albert.training.data.batches import Inputs, TokenRows, on_device, pad_arrays, padded
 from edge_albert.training.data.examples import Columns, Examples, collect, pick_column, text_of
 from edge_albert.training.data.rows import (
     Place,
@@ -115,7 +115,7 @@ def _conll_rows(path: Path) -> Rows:
 
 
 @dataclass(frozen=True)
-class TaggedWindows:
+class TaggedWindows(TokenRows):
     """N windows over the sentences `labels`. token_tags: for each, a tag's number or NO_TAG for every token.
 
     place_of: for each sentence (words, 2): the window and the token that carries the word's tag; -1, -1 for a word that
@@ -129,13 +129,6 @@ class TaggedWindows:
     sentence_lines: list[Place]
     names: tuple[str, ...]
     pad_id: int
-
-    def __len__(self) -> int:
-        return len(self.input_ids)
-
-    @property
-    def lengths(self) -> np.ndarray:
-        return np.array([len(ids) for ids in self.input_ids])
 
     @property
     def lines(self) -> np.ndarray:

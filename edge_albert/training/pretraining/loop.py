@@ -37,6 +37,7 @@ from edge_albert.tokenizer import Tokenizer
 from edge_albert.training import resume
 from edge_albert.training.device import autocast, seed_step
 from edge_albert.training.distributed import Ranks
+from edge_albert.training.not_finite import batch_file
 from edge_albert.training.optim import linear_schedule
 from edge_albert.training.pretraining.evaluation import held_out_sums
 from edge_albert.training.pretraining.examples import (
@@ -251,7 +252,7 @@ class Pretrainer:
 
     def _not_finite(self, figures: Figures, batches: EpochBatches) -> EdgeAlbertError:
         """Save the global batch, and say where."""
-        path = self.folder / f"not-finite-{figures['step']:08d}.json"
+        path = batch_file(self.folder, figures["step"])
         if self.ranks.is_first:
             numbers = batches.numbers(self.batch)
             ids = [example.input_ids.tolist() for example in batches.examples(numbers)]
