@@ -8,7 +8,6 @@ import org.json.JSONObject
 import org.junit.Assert.assertArrayEquals
 import org.junit.Assert.assertThrows
 import org.junit.Assert.assertTrue
-import org.junit.Assume.assumeTrue
 import org.junit.Rule
 import org.junit.Test
 import org.junit.rules.TemporaryFolder
@@ -28,8 +27,7 @@ class EarlyExitTest {
 
     @Test
     fun tfliteLogitsArePythons() {
-        val system = listOf("os.name", "os.arch").map { System.getProperty(it) }
-        assumeTrue("TensorFlow Lite's desktop build is for Linux x86-64", system == listOf("Linux", "amd64"))
+        TestData.assumeDesktopTflite()
         Session.open(TestData.tinyBundle(folder, NAME), threads = 1).use { session ->
             TfliteEngine(session.bundle.modelFile("tflite"), 1, session.bundle.exits).use { engine ->
                 compare {
@@ -60,8 +58,7 @@ class EarlyExitTest {
     private fun compare(run: (String) -> FloatArray) {
         assertTrue(rows.map { it.getInt("iterations") }.toSet().size >= 3)
         for (row in rows) {
-            val expected = row.getJSONArray("logits")
-            val logits = FloatArray(expected.length()) { expected.getDouble(it).toFloat() }
+            val logits = TestData.floats(row.getJSONArray("logits"))
             assertArrayEquals(row.getString("text"), logits, run(row.getString("text")), TOLERANCE)
         }
     }

@@ -27,7 +27,7 @@ class SessionTest {
     private val logits = vectors.getJSONArray("logits").let { rows ->
         List(rows.length()) { i ->
             val row = rows.getJSONArray(i)
-            FloatArray(row.length()) { row.getDouble(it).toFloat() }
+            TestData.floats(row)
         }
     }
 
@@ -63,7 +63,7 @@ class SessionTest {
             val ids = example.getJSONArray("input_ids")
             assertEquals(List(ids.length(), ids::getInt), encoding.inputIds.toList())
             val row = expected.getJSONArray(i)
-            val values = FloatArray(row.length()) { row.getDouble(it).toFloat() }
+            val values = TestData.floats(row)
             assertArrayEquals(values, session.run(encoding), tolerance)
         }
     }

@@ -6,6 +6,7 @@ import java.security.MessageDigest
 import org.json.JSONArray
 import org.json.JSONObject
 import org.json.JSONTokener
+import org.junit.Assume.assumeTrue
 import org.junit.rules.TemporaryFolder
 
 /** The bundle under test and what Python says of it, see scripts/make_test_vectors.py. */
@@ -46,6 +47,14 @@ internal object TestData {
                 .put("sha256", hash.joinToString("") { "%02x".format(it) })
             manifest.getJSONObject("files").put(name, entry)
         }
+    }
+
+    fun floats(array: JSONArray) = FloatArray(array.length()) { array.getDouble(it).toFloat() }
+
+    /** Skips the test where src/test/java/org/tensorflow/lite has no engine to stand in with. */
+    fun assumeDesktopTflite() {
+        val system = listOf("os.name", "os.arch").map { System.getProperty(it) }
+        assumeTrue("TensorFlow Lite's desktop build is for Linux x86-64", system == listOf("Linux", "amd64"))
     }
 
     fun objects(array: JSONArray): List<JSONObject> = List(array.length()) { array.getJSONObject(it) }

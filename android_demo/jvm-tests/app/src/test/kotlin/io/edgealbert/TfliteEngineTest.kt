@@ -7,7 +7,6 @@ import org.junit.Assert.assertArrayEquals
 import org.junit.Assert.assertEquals
 import org.junit.Assert.assertThrows
 import org.junit.Assert.assertTrue
-import org.junit.Assume.assumeTrue
 import org.junit.Before
 import org.junit.Rule
 import org.junit.Test
@@ -25,8 +24,7 @@ class TfliteEngineTest {
 
     @Before
     fun open() {
-        val system = listOf("os.name", "os.arch").map { System.getProperty(it) }
-        assumeTrue("TensorFlow Lite's desktop build is for Linux x86-64", system == listOf("Linux", "amd64"))
+        TestData.assumeDesktopTflite()
         session = Session.open(TestData.tinyBundle(folder, TASK), threads = 1)
     }
 
@@ -41,8 +39,7 @@ class TfliteEngineTest {
         assertTrue(rows.size >= 50)
         assertTrue(session.engineVersion, session.engineVersion.startsWith("TensorFlow Lite 2."))
         for (row in rows) {
-            val expected = row.getJSONArray("logits")
-            val logits = FloatArray(expected.length()) { expected.getDouble(it).toFloat() }
+            val logits = TestData.floats(row.getJSONArray("logits"))
             val encoding = session.encode(row.getString("text"), truncate = true)
             assertArrayEquals(row.getString("text"), logits, session.run(encoding), TOLERANCE)
         }
