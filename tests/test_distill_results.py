@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ pytest.importorskip("torch")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
 import real_results
+import training_curves
 from results.data import sample
 from results.plan import add_record, read_records
 from results.table import table
@@ -62,3 +64,56 @@ def test_a_larger_sample_holds_the_smaller(tmp_path: Path) -> None:
 def test_inputs_that_a_step_needs_are_named(tmp_path: Path) -> None:
     with pytest.raises(EdgeAlbertError, match="the step data needs --data, --corpus, --encoder, --pretrained"):
         real_results.main(["data", "--work", str(tmp_path)])
+
+
+# -- the curves --------------------------------------------------------------------------------------------------------
+
+
+def write_log(path: Path, *records: dict) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+
+
+def finetuned(path: Path, *accuracies: float) -> None:
+    looks = [{"event": "epoch", "step": 100 * i, "dev": {"accuracy": a}} for i, a in enumerate(accuracies, 1)]
+    write_log(path, {"event": "start", "recipe": {"batch_size": 32}}, *looks, {"event": "end"})
+
+
+def test_a_curve_is_the_mean_of_its_seeds_as_far_as_all_went(tmp_path: Path) -> None:
+    finetuned(tmp_path / "1" / "log.jsonl", 0.5, 0.7, 0.9)
+    finetuned(tmp_path / "2" / "log.jsonl", 0.6, 0.8)
+    rows, values = training_curves._curve([tmp_path / "1" / "log.jsonl", tmp_path / "2" / "log.jsonl"], "accuracy")
+    assert rows == pytest.approx([3.2, 6.4])
+    assert values == pytest.approx([55, 75])
+
+
+def test_pictures_of_the_runs_that_are_there(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    finetuned(tmp_path / "students" / "sst2-mini-scratch-1" / "log.jsonl", 0.5, 0.7)
+    finetuned(tmp_path / "students" / "sst2-mini-distilled-1" / "log.jsonl", 0.6, 0.8)
+    assert training_curves.main(["students", str(tmp_path), str(tmp_path / "students.svg")]) == 0
+    text = (tmp_path / "students.svg").read_text(encoding="utf-8")
+    assert "SST-2 dev, accuracy × 100 (mini)" in text
+    assert "from scratch" in text
+    assert "pre-trained<" not in text
+    assert "SNIPS" not in text
+
+    figures = {"event": "evaluation", "mlm_loss": 6.0, "mlm_accuracy": 0.14, "order_accuracy": 0.6}
+    run = tmp_path / "run"
+    write_log(run / "log.jsonl", {"event": "step"}, figures | {"tokens": 10**6}, figures | {"tokens": 2 * 10**6})
+    assert training_curves.main(["pretraining", str(run), str(tmp_path / "run.svg")]) == 0
+    assert "Masked words guessed" in (tmp_path / "run.svg").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["students"], "usage: "),
+        (["students", "{}", "x.png"], "usage: "),
+        (["students", "{}", "x.svg"], "no student with a log.jsonl"),
+        (["pretraining", "{}", "x.svg"], "no such log"),
+    ],
+)
+def test_a_picture_of_nothing_is_refused(tmp_path: Path, arguments: list[str], message: str) -> None:
+    with pytest.raises(EdgeAlbertError, match=message):
+        training_curves.main([word.format(tmp_path) for word in arguments])

@@ -9,7 +9,8 @@ from edge_albert.reports.tables import markdown_table, megabytes
 from results.plan import TASKS, TaskPlan
 from results.scores import ENGINES
 
-_KINDS = {"scratch": "from scratch", "pretrained": "pre-trained", "distilled": "distilled"}
+KIND_NAMES = {"scratch": "from scratch", "pretrained": "pre-trained", "distilled": "distilled"}
+TASK_NAMES = {"sst2": "SST-2", "snips": "SNIPS intents", "sms": "SMS spam", "stsb": "STS-B"}
 
 
 def table(records: list[dict[str, Any]], part: str = "dev") -> str:
@@ -23,7 +24,7 @@ def table(records: list[dict[str, Any]], part: str = "dev") -> str:
             if r["kind"] == "teacher"
         ]
         for size in ("tiny", "mini"):
-            for kind, name in _KINDS.items():
+            for kind, name in KIND_NAMES.items():
                 runs = [r for r in found if (r["size"], r["kind"]) == (size, kind)]
                 if runs:
                     rows.append(_row(task, size, name, runs, part))
@@ -38,8 +39,7 @@ def _row(task: TaskPlan, size: str, name: str, runs: list[dict[str, Any]], part:
 
 
 def _named(task: TaskPlan) -> str:
-    names = {"sst2": "SST-2", "snips": "SNIPS intents", "sms": "SMS spam", "stsb": "STS-B"}
-    return f"{names[task.name]}, {task.metric}"
+    return f"{TASK_NAMES[task.name]}, {task.metric}"
 
 
 def _mean(values: list[float]) -> str:

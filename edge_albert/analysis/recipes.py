@@ -14,7 +14,7 @@ from edge_albert.training.pretraining.recipe import PretrainRecipe
 
 # Multiply-adds of training per second, counted as below, on one core of a shared Xeon with AVX512, for models as
 # small as these; another machine differs, and the estimate with it.
-MACS_PER_SECOND = 38e9
+MACS_PER_SECOND = 25e9
 
 
 @dataclass(frozen=True)
