@@ -15,10 +15,12 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 import early_exit  # noqa: E402
+import exit_depths  # noqa: E402
 from distill_helpers import rows  # noqa: E402
 from tiny_models import tiny_checkpoint  # noqa: E402
 
 from calibration.exits import ExitModel  # noqa: E402
+from edge_albert import distill  # noqa: E402
 from edge_albert.checkpoint import read_checkpoint  # noqa: E402
 from edge_albert.errors import EdgeAlbertError  # noqa: E402
 from edge_albert.tasks import TASKS  # noqa: E402
@@ -56,3 +58,41 @@ def test_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert page.count("| early exit, 60 allowed") == 2
     with pytest.raises(EdgeAlbertError, match="has no exit heads"):
         early_exit.main(["--model", str(student), *words[2:]])
+
+
+# -- benchmarks/exit_depths.py -----------------------------------------------------------------------------------------
+
+
+def test_the_same_recipe_for_every_depth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seven models of a task; only iterations and exits differ. One that is there is not trained again."""
+    asked = []
+    monkeypatch.setattr(exit_depths, "run", lambda command, *words: asked.append([command, *map(str, words)]))
+    (tmp_path / "depths" / "models" / "sms" / "3-iterations").mkdir(parents=True)
+    (tmp_path / "data" / "sms").mkdir(parents=True)
+    (tmp_path / "data" / "sms" / "dev.tsv").touch()
+    assert (
+        exit_depths.main(["train", "--results", str(tmp_path), "--work", str(tmp_path / "depths"), "--tasks", "sms"])
+        == 0
+    )
+    given = [distill.parser().parse_args(words) for command, *words in asked]
+    assert [command for command, *_ in asked] == ["distill"] * 6
+    assert [(one.iterations, one.early_exit is not None) for one in given] == [
+        (6, True), (6, False), (12, True), (12, False), (2, False), (4, False),
+    ]  # fmt: skip
+    same = [{**vars(one), "iterations": 0, "early_exit": None, "output": None, "checkpoints": None} for one in given]
+    assert all(one == same[0] for one in same)
+
+
+def test_what_early_exit_costs_at_full_depth(tmp_path: Path) -> None:
+    """The test set's points where there is one, dev's otherwise."""
+    task = exit_depths.TASKS["sst2"]
+    for depth in exit_depths.DEPTHS:
+        for exits, dev, test in ((False, 0.5, 0.9), (True, 0.6, 0.875)):
+            folder = exit_depths.model(tmp_path, task, depth, exits)
+            folder.mkdir(parents=True)
+            figures = {"dev": {"accuracy": dev}} | ({"test": {"accuracy": test}} if depth == 12 else {})
+            (folder / "log.jsonl").write_text(json.dumps({"event": "end", **figures}) + "\n", encoding="utf-8")
+    assert exit_depths.cost(tmp_path, [task]) == [
+        ["SST-2, accuracy × 100", "6", "50.0", "60.0", "-10.0"],
+        ["SST-2, accuracy × 100", "12", "90.0", "87.5", "+2.5"],
+    ]

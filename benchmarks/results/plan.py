@@ -60,28 +60,10 @@ class Student:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Where things are and how much of them is used. rows: of every data file, None for all; sentences: of the corpus
-    for the encoder's vectors."""
+class Places:
+    """What lies where below the work folder."""
 
     work: Path
-    data: Path
-    corpus: Path
-    encoder: Path
-    pretrained: Path
-    rows: int | None
-    sentences: int
-    tasks: tuple[str, ...]
-    sizes: tuple[str, ...]
-    kinds: tuple[str, ...]
-    seeds: tuple[int, ...]
-
-    def students(self) -> Iterator[Student]:
-        for task in self.tasks:
-            for size in self.sizes:
-                for kind in self.kinds:
-                    for seed in self.seeds:
-                        yield Student(TASKS[task], size, kind, seed)
 
     def file(self, task: str, part: str) -> Path:
         return self.work / "data" / task / f"{part}.tsv"
@@ -90,8 +72,9 @@ class Plan:
         """Which of dev and test there are."""
         return [part for part in ("dev", "test") if self.file(task, part).exists()]
 
-    def teacher(self, task: TaskPlan) -> Path:
-        return self.work / "teachers" / task.name if task.teacher_epochs else self.encoder
+    def fine_tuned(self, task: TaskPlan) -> Path:
+        """The teacher of a task that has labels of its own."""
+        return self.work / "teachers" / task.name
 
     def base(self, size: str, kind: str) -> Path:
         """What a student of that kind begins with."""
@@ -114,6 +97,33 @@ class Plan:
     @property
     def results(self) -> Path:
         return self.work / "results.jsonl"
+
+
+@dataclass(frozen=True)
+class Plan(Places):
+    """What is done, and from what. rows: of every data file, None for all; sentences: of the corpus for the encoder's
+    vectors."""
+
+    data: Path
+    corpus: Path
+    encoder: Path
+    pretrained: Path
+    rows: int | None
+    sentences: int
+    tasks: tuple[str, ...]
+    sizes: tuple[str, ...]
+    kinds: tuple[str, ...]
+    seeds: tuple[int, ...]
+
+    def students(self) -> Iterator[Student]:
+        for task in self.tasks:
+            for size in self.sizes:
+                for kind in self.kinds:
+                    for seed in self.seeds:
+                        yield Student(TASKS[task], size, kind, seed)
+
+    def teacher(self, task: TaskPlan) -> Path:
+        return self.fine_tuned(task) if task.teacher_epochs else self.encoder
 
 
 def run(command: str, *words: object) -> None:

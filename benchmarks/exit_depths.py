@@ -1,0 +1,129 @@
+"""Does early exit pay, for models of 6 and of 12 iterations and three tasks? The tables of docs/early_exit.md.
+
+    python benchmarks/exit_depths.py train --results runs/results --work runs/depths
+    python benchmarks/exit_depths.py measure --results runs/results --work runs/depths
+
+RESULTS is the work folder of benchmarks/real_results.py: its data, its teachers and the base that was taught the
+encoder's vectors. From that base the same recipe distils, for SST-2, SNIPS and SMS spam, the models of 6 and of 12
+iterations (one layer, applied so often), with early exit and without, and students of 2, 3 and 4 iterations. Models
+that are there are not trained again. `measure` runs benchmarks/early_exit.py on each; its JSON lies in WORK/measured,
+and what is there is not measured again. Then all of it is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from early_exit import to_markdown
+from results.plan import TASKS, Places, TaskPlan, read_records, run
+from results.students import DISTILLING, LOOKS
+from results.table import TASK_NAMES
+
+from edge_albert.cli import run_command
+from edge_albert.errors import EdgeAlbertError
+from edge_albert.reports.tables import markdown_table
+
+DEPTHS = (6, 12)
+SHALLOWER = (2, 3, 4)
+NAMES = ("sst2", "snips", "sms")
+_HERE = Path(__file__).parent
+
+
+def parser() -> argparse.ArgumentParser:
+    out = argparse.ArgumentParser(
+        prog="python benchmarks/exit_depths.py",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    out.add_argument("step", choices=("train", "measure"))
+    out.add_argument("--results", type=Path, required=True, help="work folder of real_results.py")
+    out.add_argument("--work", type=Path, required=True, help="folder for the models and the measurements")
+    out.add_argument("--tasks", nargs="+", choices=NAMES, default=NAMES)
+    out.add_argument("--rounds", type=int, default=7, help="of early_exit.py (%(default)s)")
+    return out
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a step; returns the exit status."""
+    options = parser().parse_args(argv)
+    places = Places(options.results)
+    tasks = [TASKS[name] for name in options.tasks]
+    if options.step == "train":
+        for task in tasks:
+            for depth, exits in wanted():
+                if not model(options.work, task, depth, exits).exists():
+                    train(places, options.work, task, depth, exits)
+        return 0
+    for task in tasks:
+        for depth in DEPTHS:
+            print(f"{TASK_NAMES[task.name]}, {depth} iterations: {measure(places, options, task, depth)}\n")
+    print(markdown_table(("task", "iterations", "without", "with early exit", "lost"), cost(options.work, tasks)))
+    return 0
+
+
+def wanted() -> list[tuple[int, bool]]:
+    """(iterations, with early exit?) of every model of a task."""
+    return [(depth, exits) for depth in DEPTHS for exits in (True, False)] + [(depth, False) for depth in SHALLOWER]
+
+
+def model(work: Path, task: TaskPlan, depth: int, exits: bool) -> Path:
+    return work / "models" / task.name / f"{depth}-iterations{'-exits' if exits else ''}"
+
+
+def train(places: Places, work: Path, task: TaskPlan, depth: int, exits: bool) -> None:
+    """Distil one model, from the task's rows alone."""
+    output = model(work, task, depth, exits)
+    files = [
+        word for part in ("train", *places.parts(task.name)) for word in (f"--{part}", places.file(task.name, part))
+    ]
+    run(
+        "distill", "--task", task.kind, *files, "--metric", task.metric, "--teacher", places.fine_tuned(task),
+        "--student", places.base("mini", "distilled"), "--iterations", depth, *(["--early-exit"] if exits else []),
+        "--epochs", task.epochs, *DISTILLING, "--patience", 1000, "--evaluate-every", LOOKS,
+        "--teacher-cache", places.cache, "--checkpoints", work / "checkpoints" / task.name / output.name,
+        "--output", output,
+    )  # fmt: skip
+
+
+def measure(places: Places, options: argparse.Namespace, task: TaskPlan, depth: int) -> str:
+    """What early_exit.py says of the model of that depth, on the rows that nothing was trained or kept by, if any."""
+    folder = options.work / "measured" / f"{task.name}-{depth}"
+    output = folder / "result.json"
+    if not output.exists():
+        judged = places.file(task.name, places.parts(task.name)[-1])
+        students = [model(options.work, task, fewer, False) for fewer in SHALLOWER]
+        command = [
+            sys.executable, _HERE / "early_exit.py", "--model", model(options.work, task, depth, True),
+            "--eval", judged, "--metric", task.metric, "--students", *students, "--rounds", options.rounds,
+            "--work", folder, "--output", output,
+        ]  # fmt: skip
+        done = subprocess.run(list(map(str, command)), stdout=subprocess.DEVNULL, check=False)
+        if done.returncode:
+            raise EdgeAlbertError(f"early_exit.py ended with status {done.returncode} for {task.name}, {depth}")
+    return to_markdown(json.loads(output.read_text(encoding="utf-8")))
+
+
+def cost(work: Path, tasks: list[TaskPlan]) -> list[list[str]]:
+    """At full depth: the models trained without and with early exit, on the last set that was judged."""
+    rows = []
+    for task in tasks:
+        for depth in DEPTHS:
+            without, exits = (points(model(work, task, depth, flag), task) for flag in (False, True))
+            said = f"{TASK_NAMES[task.name]}, {task.metric} × 100"
+            rows.append([said, str(depth), f"{without:.1f}", f"{exits:.1f}", f"{without - exits:+.1f}"])
+    return rows
+
+
+def points(folder: Path, task: TaskPlan) -> float:
+    """The metric × 100 of a distilled model on its test set, or on dev where there is none."""
+    end: dict[str, Any] = read_records(folder / "log.jsonl")[-1]
+    return 100 * end["test" if "test" in end else "dev"][task.metric]
+
+
+if __name__ == "__main__":
+    run_command(main)
