@@ -113,9 +113,15 @@ def curves(
 
 
 def dots(title: str, names: Sequence[str], values: Sequence[Sequence[float]], said: Sequence[str]) -> Panel:
-    """A row for each name from the top down: a dot for each of its values; `said` is written at the right end."""
+    """A row for each name from the top down: a dot for each of its values; `said` is written at the right end.
+
+    The values are per cent; the axis spans two of them at least, so that a small difference looks small.
+    """
+    low, high = min(map(min, values)), max(map(max, values))
+    room = max(0.05 * (high - low), (2 - (high - low)) / 2)
 
     def panel(axes: Any) -> None:
+        axes.set_xlim(low - room, high + room)
         for place, row in enumerate(values):
             axes.plot(row, [place] * len(row), color=COLOURS[0], marker="o", linewidth=1)
         for place, text in enumerate(said):
