@@ -5,6 +5,8 @@
 set -eu
 corpus=$1 runs=$2
 export OMP_NUM_THREADS=1
+# huge pages, and no giving back of memory between steps: about a fifth faster with glibc; without it, ignored
+export GLIBC_TUNABLES=glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=8589934592
 python=${PYTHON:-python}
 processes=${PROCESSES:-2}
 pretrain="-m torch.distributed.run --standalone --nproc-per-node $processes -m edge_albert.pretrain"
