@@ -56,8 +56,9 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     out.add_argument("--messages", type=Path, required=True, help="the UCI SMS Spam Collection, one file")
-    out.add_argument("--corpus", type=Path, required=True, help="folder of .txt or .txt.xz files")
+    out.add_argument("--corpus", type=Path, help="folder of .txt or .txt.xz files")
     out.add_argument("--work", type=Path, required=True, help="folder for everything on the way")
+    out.add_argument("--split-only", action="store_true", help="write train.tsv, dev.tsv and test.tsv, and stop")
     out.add_argument("--install", action="store_true", help="replace the model in the package")
     return out
 
@@ -71,6 +72,10 @@ def main(argv: list[str] | None = None) -> int:
     for name, rows in parts.items():
         lines = [f"{label}\t{text}\n" for label, text in rows]
         (work / f"{name}.tsv").write_text("label\ttext\n" + "".join(lines), encoding="utf-8")
+    if options.split_only:
+        return 0
+    if options.corpus is None:
+        raise EdgeAlbertError("name --corpus, the text to pre-train on, or give --split-only")
     vocabulary, run, model = work / "vocab", work / "pretrained", work / "model"
     if not vocabulary.exists():
         _command("train_vocab", options.corpus, *VOCABULARY, "--output", vocabulary)

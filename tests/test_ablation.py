@@ -279,6 +279,18 @@ def test_near_chance() -> None:
     assert ablation_report.near_chance("m", "one")(_cells(one=(0.6,))) == "does not hold: 60.0"
 
 
+@pytest.mark.parametrize(
+    ("sop", "answer"),
+    [((0.7, 0.8), "holds"), ((0.56, 0.62), "within the spread of the seeds"), ((0.51, 0.5), "does not hold")],
+)
+def test_each_order_asked_of_the_other_model(sop: Sequence[float], answer: str) -> None:
+    cells = {
+        "base": {"seeds": {str(i): {"nsp_accuracy": v} for i, v in enumerate(sop)}},
+        "nsp": {"seeds": {str(i): {"sop_accuracy": v} for i, v in enumerate((0.57, 0.58))}},
+    }
+    assert ablation_report._crossed(cells).partition(":")[0] == answer
+
+
 # -- the recipes -------------------------------------------------------------------------------------------------------
 
 

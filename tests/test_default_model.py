@@ -12,6 +12,7 @@ import edge_albert
 from calibration.agreement import run_reference
 from calibration.reference import ReferenceModel
 from edge_albert.checkpoint import read_checkpoint
+from edge_albert.errors import EdgeAlbertError
 from edge_albert.exporter import DEFAULT_MODEL, Request, export_bundle
 from edge_albert.runtime.engine import installed
 from edge_albert.tasks import get_task
@@ -77,3 +78,26 @@ def test_obvious_messages(bundle):
     model = edge_albert.load(bundle)
     assert model("Congratulations! You have won a holiday. Call now to claim your prize").label == "spam"
     assert model("Are we still on for lunch at noon?").label == "ham"
+
+
+def test_split_keeps_repeated_messages_together(tmp_path: Path) -> None:
+    """Every message is in one part, twins by case, digits and spelling of space count once; no corpus is needed."""
+    pytest.importorskip("torch")
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    import train_default
+
+    words = ("call", "home", "win", "prize", "late", "bus", "ok", "lol", "free", "text")
+    texts = [f"{a} {b} {c}" for a in words for b in words for c in words]
+    twins = [f"{text.upper()}  07{i}" for i, text in enumerate(texts)]
+    lines = [f"{('ham', 'spam')[i % 2]}\t{text}\n" for i, text in enumerate([*texts, *twins])]
+    (tmp_path / "messages").write_text("".join(lines), encoding="utf-8")
+    wanted = ["--messages", str(tmp_path / "messages"), "--work", str(tmp_path / "work")]
+    assert train_default.main([*wanted, "--split-only"]) == 0
+    parts = {
+        name: [line.split("\t")[1] for line in (tmp_path / "work" / f"{name}.tsv").read_text().splitlines()[1:]]
+        for name in ("train", "dev", "test")
+    }
+    assert sorted(text for part in parts.values() for text in part) == sorted(texts)
+    assert [round(len(part) / 100) for part in parts.values()] == [7, 1, 2]
+    with pytest.raises(EdgeAlbertError, match="name --corpus"):
+        train_default.main(wanted)

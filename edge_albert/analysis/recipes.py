@@ -57,7 +57,12 @@ TABLES: Mapping[str, Table] = {
     "sharing": Table(
         "What is shared across the iterations",
         "Table 4",
-        {"all": BASE, "attention": "share-attention", "feed-forward": "share-ffn", "nothing": "share-none"},
+        {
+            "all shared": BASE,
+            "attention shared": "share-attention",
+            "feed-forward shared": "share-ffn",
+            "nothing shared": "share-none",
+        },
     ),
     "embedding": Table(
         "Size of the embedding, all shared",
