@@ -107,6 +107,8 @@ def _contenders(options: argparse.Namespace, file: TextFile) -> tuple[list[Conte
     config = given.checkpoint.config
     if config.exit_heads is None:
         raise EdgeAlbertError(f"{options.model}: has no exit heads: train it with finetune --early-exit")
+    if options.peer and given.task.per_token:
+        raise EdgeAlbertError(f"{options.model}: the expert peer exports models with an answer per text: add --no-peer")
     answers = ExitModel(config, given.checkpoint.tensors, given.task).rows(evaluation.judged.encodings)
     tried = trials(answers, criteria_for(given.task.name), config)
     found: list[tuple[str, Source, Evaluation, Exits | None]] = [("full depth", given, evaluation, None)]
@@ -188,7 +190,12 @@ def _row(one: Contender, runs: list[dict[str, Any]]) -> dict[str, Any]:
     """Metric, mean iterations, and times: each input's median over the rounds, then mean and percentiles."""
     cpu = np.median([run["cpu_ms"] for run in runs], axis=0)
     used = [one.depth if count is None else count for count in runs[0]["iterations"]]
-    outputs = [np.zeros(len(runs[0]["logits"][0]), np.float32)] * len(one.inputs)
+    labels = np.shape(runs[0]["logits"][0])[-1]
+    per_token = np.ndim(runs[0]["logits"][0]) == 2
+    outputs = [  # of those that were not asked too, which `predict` looks at and the half leaves out
+        np.zeros((len(encoding.input_ids), labels) if per_token else labels, np.float32)
+        for encoding in one.evaluation.judged.encodings
+    ]
     for place, row in zip(np.flatnonzero(one.inputs), runs[0]["logits"], strict=True):
         outputs[place] = np.array(row, np.float32)
     judged = one.evaluation.judged

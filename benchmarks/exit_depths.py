@@ -6,8 +6,10 @@
 RESULTS is the work folder of benchmarks/real_results.py: its data, its teachers and the base that was taught the
 encoder's vectors. From that base the same recipe distils, for SST-2, SNIPS and SMS spam, the models of 6 and of 12
 iterations (one layer, applied so often), with early exit and without, and students of 2, 3 and 4 iterations. Models
-that are there are not trained again. `measure` runs benchmarks/early_exit.py on each; its JSON lies in WORK/measured,
-and what is there is not measured again. Then all of it is printed.
+that are there are not trained again. `measure` runs benchmarks/early_exit.py on each, the model trained without exits
+among the students; its JSON lies in WORK/measured, and what is there is not measured again. Then all of it is printed,
+and what early exit costs at full depth, in float: the mean over the --seeds, the lowest and the highest. The other
+tables are of the first seed.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from early_exit import to_markdown
 from results.plan import TASKS, Places, TaskPlan, read_records, run
 from results.students import DISTILLING, LOOKS
@@ -44,6 +47,7 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--results", type=Path, required=True, help="work folder of real_results.py")
     out.add_argument("--work", type=Path, required=True, help="folder for the models and the measurements")
     out.add_argument("--tasks", nargs="+", choices=NAMES, default=NAMES)
+    out.add_argument("--seeds", nargs="+", type=int, default=[1], help="of the models of full depth (%(default)s)")
     out.add_argument("--rounds", type=int, default=7, help="of early_exit.py (%(default)s)")
     return out
 
@@ -55,36 +59,38 @@ def main(argv: list[str] | None = None) -> int:
     tasks = [TASKS[name] for name in options.tasks]
     if options.step == "train":
         for task in tasks:
-            for depth, exits in wanted():
-                if not model(options.work, task, depth, exits).exists():
-                    train(places, options.work, task, depth, exits)
+            for depth, exits, seed in wanted(options.seeds):
+                if not model(options.work, task, depth, exits, seed).exists():
+                    train(places, options.work, task, depth, exits, seed)
         return 0
     for task in tasks:
         for depth in DEPTHS:
             print(f"{TASK_NAMES[task.name]}, {depth} iterations: {measure(places, options, task, depth)}\n")
-    print(markdown_table(("task", "iterations", "without", "with early exit", "lost"), cost(options.work, tasks)))
+    header = ("task", "iterations", "without", "with early exit", "lost")
+    print(markdown_table(header, cost(options.work, tasks, options.seeds)))
     return 0
 
 
-def wanted() -> list[tuple[int, bool]]:
-    """(iterations, with early exit?) of every model of a task."""
-    return [(depth, exits) for depth in DEPTHS for exits in (True, False)] + [(depth, False) for depth in SHALLOWER]
+def wanted(seeds: list[int]) -> list[tuple[int, bool, int]]:
+    """(iterations, with early exit?, seed) of every model of a task; the shallower ones have the first seed alone."""
+    full = [(depth, exits, seed) for seed in seeds for depth in DEPTHS for exits in (True, False)]
+    return full + [(depth, False, seeds[0]) for depth in SHALLOWER]
 
 
-def model(work: Path, task: TaskPlan, depth: int, exits: bool) -> Path:
-    return work / "models" / task.name / f"{depth}-iterations{'-exits' if exits else ''}"
+def model(work: Path, task: TaskPlan, depth: int, exits: bool, seed: int) -> Path:
+    return work / "models" / task.name / f"{depth}-iterations{'-exits' if exits else ''}-{seed}"
 
 
-def train(places: Places, work: Path, task: TaskPlan, depth: int, exits: bool) -> None:
+def train(places: Places, work: Path, task: TaskPlan, depth: int, exits: bool, seed: int) -> None:
     """Distil one model, from the task's rows alone."""
-    output = model(work, task, depth, exits)
+    output = model(work, task, depth, exits, seed)
     files = [
         word for part in ("train", *places.parts(task.name)) for word in (f"--{part}", places.file(task.name, part))
     ]
     run(
         "distill", "--task", task.kind, *files, "--metric", task.metric, "--teacher", places.fine_tuned(task),
         "--student", places.base("mini", "distilled"), "--iterations", depth, *(["--early-exit"] if exits else []),
-        "--epochs", task.epochs, *DISTILLING, "--patience", 1000, "--evaluate-every", LOOKS,
+        "--seed", seed, "--epochs", task.epochs, *DISTILLING, "--patience", 1000, "--evaluate-every", LOOKS,
         "--teacher-cache", places.cache, "--checkpoints", work / "checkpoints" / task.name / output.name,
         "--output", output,
     )  # fmt: skip
@@ -96,9 +102,10 @@ def measure(places: Places, options: argparse.Namespace, task: TaskPlan, depth: 
     output = folder / "result.json"
     if not output.exists():
         judged = places.file(task.name, places.parts(task.name)[-1])
-        students = [model(options.work, task, fewer, False) for fewer in SHALLOWER]
+        seed = options.seeds[0]
+        students = [model(options.work, task, fewer, False, seed) for fewer in (*SHALLOWER, depth)]
         command = [
-            sys.executable, _HERE / "early_exit.py", "--model", model(options.work, task, depth, True),
+            sys.executable, _HERE / "early_exit.py", "--model", model(options.work, task, depth, True, seed),
             "--eval", judged, "--metric", task.metric, "--students", *students, "--rounds", options.rounds,
             "--work", folder, "--output", output,
         ]  # fmt: skip
@@ -108,15 +115,23 @@ def measure(places: Places, options: argparse.Namespace, task: TaskPlan, depth: 
     return to_markdown(json.loads(output.read_text(encoding="utf-8")))
 
 
-def cost(work: Path, tasks: list[TaskPlan]) -> list[list[str]]:
+def cost(work: Path, tasks: list[TaskPlan], seeds: list[int]) -> list[list[str]]:
     """At full depth: the models trained without and with early exit, on the last set that was judged."""
     rows = []
     for task in tasks:
         for depth in DEPTHS:
-            without, exits = (points(model(work, task, depth, flag), task) for flag in (False, True))
+            without, exits = (
+                np.array([points(model(work, task, depth, flag, seed), task) for seed in seeds])
+                for flag in (False, True)
+            )
             said = f"{TASK_NAMES[task.name]}, {task.metric} × 100"
-            rows.append([said, str(depth), f"{without:.1f}", f"{exits:.1f}", f"{without - exits:+.1f}"])
+            rows.append([said, str(depth), _said(without), _said(exits), f"{(without - exits).mean():+.2f}"])
     return rows
+
+
+def _said(values: np.ndarray) -> str:
+    mean = f"{values.mean():.2f}"
+    return mean if len(values) == 1 else f"{mean} ({values.min():.2f} … {values.max():.2f})"
 
 
 def points(folder: Path, task: TaskPlan) -> float:

@@ -44,6 +44,7 @@ class ExitModel:
 
     def __init__(self, config: AlbertConfig, tensors: Tensors, task: Task) -> None:
         self.config, self.task = config, task
+        tensors = {name: np.asarray(tensor, np.float32) for name, tensor in tensors.items()}  # once for all heads
         self._model = ReferenceModel(config, tensors, task)
         self._heads = [self._model] * config.num_hidden_layers
         for i in range(config.num_hidden_layers - 1 if config.exit_heads == "per-iteration" else 0):
@@ -176,15 +177,12 @@ def choose(
 
 
 def split_rows(evaluation: Evaluation) -> tuple[np.ndarray, np.ndarray]:
-    """Two masks over the evaluation's entries, about half each, by the sha256 of each entry's token numbers.
-
-    Where long texts are read in windows, so that entries and inputs are not the same, by that of the entry's number.
-    """
+    """Two masks over the evaluation's entries, about half each, by the sha256 of each entry's token numbers."""
     judged = evaluation.judged
-    if len(judged.encodings) == len(judged.gold):
-        keys = [repr((encoding.input_ids, encoding.token_type_ids)) for encoding in judged.encodings]
-    else:
-        keys = [str(number) for number in range(len(judged.gold))]
+    tokens: list[list[object]] = [[] for _ in judged.gold]
+    for entry, encoding in zip(judged.entry_of, judged.encodings, strict=True):
+        tokens[entry] += [encoding.input_ids, encoding.token_type_ids]
+    keys = [repr(tuple(inputs)) for inputs in tokens]
     first = np.array([hashlib.sha256(key.encode()).digest()[0] % 2 == 0 for key in keys])
     if first.all() or not first.any():
         raise DataError(
@@ -201,9 +199,8 @@ def part_of(evaluation: Evaluation, half: np.ndarray) -> Evaluation:
 
 
 def inputs_of(evaluation: Evaluation, half: np.ndarray) -> np.ndarray:
-    """Which inputs of the model those entries are; all, where long texts are read in windows."""
-    count = len(evaluation.judged.encodings)
-    return half if len(half) == count else np.ones(count, bool)
+    """Which inputs of the model those entries are: each of them, or its windows."""
+    return half[evaluation.judged.entry_of]
 
 
 def points_of(evaluation: Evaluation, outputs: Rows, half: np.ndarray) -> float:

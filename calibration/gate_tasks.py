@@ -30,13 +30,20 @@ Metric = Callable[[np.ndarray, np.ndarray], float]
 @dataclass(frozen=True)
 class Judged:
     """Rows of data as inputs of one model. gold: (N, …), an entry per row; predict: outputs for `encodings` ►
-    predicted (N, …); sha256: of the rows. texts: what each encoding was made of, for people; may be empty."""
+    predicted (N, …); sha256: of the rows. texts: what each encoding was made of, for people; may be empty.
+    windows_of: for each encoding the entry that it is a window of; empty where each is an entry of its own."""
 
     encodings: Sequence[Encoding]
     gold: np.ndarray
     predict: Callable[[Rows], np.ndarray]
     sha256: str
     texts: Sequence[str] = ()
+    windows_of: Sequence[int] = ()
+
+    @property
+    def entry_of(self) -> np.ndarray:
+        """The entry that each encoding belongs to, (number of encodings,)."""
+        return np.array(self.windows_of or range(len(self.encodings)), np.int64)
 
 
 def task_metrics(task: Task, config: AlbertConfig) -> Mapping[str, Metric]:
@@ -130,8 +137,9 @@ def _tagged(file: TextFile, metric: str, config: AlbertConfig, tokenizer: Tokeni
         return np.array([(len(gold & found), len(gold), len(found)) for gold, found in pairs])
 
     types = [np.zeros_like(ids) for ids in windows.input_ids]
-    texts = [" ".join(row.words) for row in rows] if len(types) == len(rows) else []
-    return Judged(_encodings(windows.input_ids, types), np.zeros(len(rows)), predict, _hash(rows), texts)
+    entries = windows.sentence_of.tolist()
+    texts = [" ".join(rows[entry].words) for entry in entries]
+    return Judged(_encodings(windows.input_ids, types), np.zeros(len(rows)), predict, _hash(rows), texts, entries)
 
 
 def _entity_f1(gold: np.ndarray, predicted: np.ndarray) -> float:

@@ -19,7 +19,7 @@ import numpy as np
 from converters.arithmetic import Arithmetic
 from converters.graph import GraphWriter, State, Tensor
 from edge_albert.config import AlbertConfig
-from edge_albert.early_exit import CRITERIA, DEPTH, ITERATIONS, THRESHOLD, Exits
+from edge_albert.early_exit import CRITERIA, DEPTH, ITERATIONS, THRESHOLD, Exits, check_shape
 from edge_albert.errors import EdgeAlbertError
 from edge_albert.tasks import Task
 
@@ -49,11 +49,7 @@ def check_exits(config: AlbertConfig, *, unroll: bool, precision: str) -> None:
         raise EdgeAlbertError(
             "--early-exit: an unrolled graph (--unroll, --tflite-compat) always runs every iteration: leave one out"
         )
-    if config.num_hidden_layers == 1 or config.num_hidden_groups > 1:
-        raise EdgeAlbertError(
-            f"--early-exit: needs one shared layer applied several times; this model has {config.num_hidden_groups} "
-            f"groups over {config.num_hidden_layers} iterations"
-        )
+    check_shape(config)
     if precision == "int8-static":
         raise EdgeAlbertError(
             "--early-exit with --int8-static: its ranges are those of the last iteration's answer: choose --int8"

@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from edge_albert.config import AlbertConfig
 from edge_albert.errors import BundleError, EdgeAlbertError
 
 THRESHOLD, DEPTH, ITERATIONS = "exit_threshold", "max_depth", "iterations"  # what an exported graph calls them
@@ -102,8 +103,9 @@ class Criterion:
         """The threshold, as a float. EdgeAlbertError, naming the option, when it is out of range."""
         low, high = self.limits(labels, iterations)
         if not low <= threshold <= high or (self.name == "patience" and threshold != int(threshold)):
+            down = math.floor(1000 * high) / 1000  # what is named must be taken
             raise EdgeAlbertError(
-                f"{option} {threshold:g}: the {self.name} criterion takes {self.unit} from {low:g} to {high:.4g}"
+                f"{option} {threshold:g}: the {self.name} criterion takes {self.unit} from {low:g} to {down:g}"
             )
         return float(threshold)
 
@@ -149,6 +151,16 @@ def criteria_for(task: str) -> tuple[str, ...]:
     if task in CANNOT_EXIT:
         raise EdgeAlbertError(f"--early-exit: {task} cannot leave early: {CANNOT_EXIT[task]}")
     return _BY_TASK[task]
+
+
+def check_shape(config: AlbertConfig) -> None:
+    """EdgeAlbertError for a model of one iteration, or of several groups of layers: nothing can leave early."""
+    if config.num_hidden_layers == 1 or config.num_hidden_groups > 1:
+        raise EdgeAlbertError(
+            f"--early-exit: needs one shared layer applied several times; this model has {config.num_hidden_groups} "
+            f"group{'s' * (config.num_hidden_groups > 1)} over {config.num_hidden_layers} "
+            f"iteration{'s' * (config.num_hidden_layers > 1)}"
+        )
 
 
 def counted_tokens(attention_mask: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ from tiny_models import tiny_checkpoint  # noqa: E402
 
 from calibration.exits import ExitModel  # noqa: E402
 from edge_albert import distill  # noqa: E402
-from edge_albert.checkpoint import read_checkpoint  # noqa: E402
+from edge_albert.checkpoint import read_checkpoint, write_checkpoint  # noqa: E402
 from edge_albert.errors import EdgeAlbertError  # noqa: E402
 from edge_albert.tasks import TASKS  # noqa: E402
 from edge_albert.tokenizer import load_tokenizer  # noqa: E402
@@ -60,6 +60,22 @@ def test_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         early_exit.main(["--model", str(student), *words[2:]])
 
 
+def test_a_tagger(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its answers are as long as its texts, in the half that is not asked too; the peer has no export for it."""
+    extra = {"early_exit": {"heads": "shared"}}
+    read = read_checkpoint(tiny_checkpoint(tmp_path / "bare", "token-classification", num_hidden_layers=3, extra=extra))
+    source, config = tmp_path / "model", read.config.with_labels(["O", "B-X", "I-X"])
+    write_checkpoint(source, config, read.tensors, task="token-classification", tokenizer_folder=read.folder)
+    sentences = ["".join(f"{word}\tB-X\n" for word in text.split()) for text, _ in rows(20)]
+    (tmp_path / "eval.conll").write_text("\n".join(sentences), encoding="utf-8")
+    words = ["--model", str(source), "--eval", str(tmp_path / "eval.conll"), "--rounds", "1", "--drops", "100"]
+    words += ["--formats", "onnx", "--work", str(tmp_path / "work")]
+    assert early_exit.main([*words, "--no-peer"]) == 0
+    assert "| full depth, onnx | 3.00 |" in capsys.readouterr().out
+    with pytest.raises(EdgeAlbertError, match="add --no-peer"):
+        early_exit.main(words)
+
+
 # -- benchmarks/exit_depths.py -----------------------------------------------------------------------------------------
 
 
@@ -67,7 +83,7 @@ def test_the_same_recipe_for_every_depth(tmp_path: Path, monkeypatch: pytest.Mon
     """Seven models of a task; only iterations and exits differ. One that is there is not trained again."""
     asked = []
     monkeypatch.setattr(exit_depths, "run", lambda command, *words: asked.append([command, *map(str, words)]))
-    (tmp_path / "depths" / "models" / "sms" / "3-iterations").mkdir(parents=True)
+    (tmp_path / "depths" / "models" / "sms" / "3-iterations-1").mkdir(parents=True)
     (tmp_path / "data" / "sms").mkdir(parents=True)
     (tmp_path / "data" / "sms" / "dev.tsv").touch()
     assert (
@@ -88,11 +104,17 @@ def test_what_early_exit_costs_at_full_depth(tmp_path: Path) -> None:
     task = exit_depths.TASKS["sst2"]
     for depth in exit_depths.DEPTHS:
         for exits, dev, test in ((False, 0.5, 0.9), (True, 0.6, 0.875)):
-            folder = exit_depths.model(tmp_path, task, depth, exits)
-            folder.mkdir(parents=True)
-            figures = {"dev": {"accuracy": dev}} | ({"test": {"accuracy": test}} if depth == 12 else {})
-            (folder / "log.jsonl").write_text(json.dumps({"event": "end", **figures}) + "\n", encoding="utf-8")
-    assert exit_depths.cost(tmp_path, [task]) == [
-        ["SST-2, accuracy × 100", "6", "50.0", "60.0", "-10.0"],
-        ["SST-2, accuracy × 100", "12", "90.0", "87.5", "+2.5"],
+            for seed in (1, 2):
+                folder = exit_depths.model(tmp_path, task, depth, exits, seed)
+                folder.mkdir(parents=True)
+                figures = {"dev": {"accuracy": dev}} | (
+                    {"test": {"accuracy": test - seed / 100}} if depth == 12 else {}
+                )
+                (folder / "log.jsonl").write_text(json.dumps({"event": "end", **figures}) + "\n", encoding="utf-8")
+    assert exit_depths.cost(tmp_path, [task], [1]) == [
+        ["SST-2, accuracy × 100", "6", "50.00", "60.00", "-10.00"],
+        ["SST-2, accuracy × 100", "12", "89.00", "86.50", "+2.50"],
     ]
+    assert exit_depths.cost(tmp_path, [task], [1, 2])[1] == [
+        "SST-2, accuracy × 100", "12", "88.50 (88.00 … 89.00)", "86.00 (85.50 … 86.50)", "+2.50",
+    ]  # fmt: skip

@@ -14,7 +14,7 @@ import pytest
 from tiny_models import tiny_checkpoint
 
 import edge_albert
-from calibration.exits import ExitModel, choose, leave, part_of, setting, split_rows, trials
+from calibration.exits import ExitModel, choose, inputs_of, leave, part_of, setting, split_rows, trials
 from calibration.gate import Evaluation
 from calibration.gate_tasks import Judged
 from converters.convert import convert
@@ -179,6 +179,18 @@ def test_the_page(bundle: Path) -> None:
     page = to_html(json.loads((bundle / "report.json").read_text()))
     assert "Early exit" in page
     assert len(re.findall(r'aria-label="patience \d: [\d.]+ iterations, [\d.]+"', page)) == 4
+    dots = re.findall(r'<i title="([^"]+)" style="left:([\d.]+)%;bottom:([\d.]+)%', page)
+    facts = json.loads((bundle / "report.json").read_text())["early_exit"]
+    assert len(dots) == len(facts["by_depth"]) + len(facts["curve"])
+    places = {said.partition(":")[0]: (float(left), float(bottom)) for said, left, bottom in dots}
+    assert places["depth 5"] == (100, 100), "all five iterations, where nothing is lost"
+    assert places["depth 1"] == (20, pytest.approx(100 * _height(facts, facts["by_depth"][0]), abs=0.01))
+    assert page.count('class="ring"') == 1
+
+
+def _height(facts: dict, points: float) -> float:
+    every = [*facts["by_depth"], *(one["points"] for one in facts["curve"])]
+    return (points - min(every)) / (max(every) - min(every))
 
 
 def test_auto_chooses_on_one_half_and_is_judged_on_the_other(model: Path, tmp_path: Path) -> None:
@@ -258,7 +270,7 @@ def test_the_gate_refuses_what_leaving_early_loses(model: Path, tmp_path: Path) 
         (["confidence", "--exit-threshold", "1.2"], "--exit-threshold 1.2: the confidence criterion takes"),
         (
             ["entropy", "--exit-threshold", "-1"],
-            "--exit-threshold -1: the entropy criterion takes nats from 0 to 1.099",
+            "--exit-threshold -1: the entropy criterion takes nats from 0 to 1.098",
         ),
         (["patience", "--exit-threshold", "9"], "--exit-threshold 9: the patience criterion takes .* from 1 to 4"),
         (["change", "--exit-threshold", "1"], "--early-exit change: does not fit text-classification"),
@@ -313,6 +325,24 @@ def test_halves_follow_the_rows_and_not_their_order() -> None:
     np.testing.assert_array_equal(split_rows(back)[0][::-1], first)
     with pytest.raises(DataError, match="1 rows are too few"):
         split_rows(replace(rows, judged=replace(rows.judged, encodings=rows.judged.encodings[:1], gold=gold[:1])))
+
+
+def test_windows_go_with_their_sentence() -> None:
+    """Where a sentence takes several windows, they are in its half, and only they count for it."""
+    rows, _, gold = evaluation(40)
+    windows_of = [entry for entry in range(40) for _ in range(1 + entry % 3)]
+    encodings = [Encoding([2, 5 + entry, 9 + i, 3], [0] * 4, [], [], []) for i, entry in enumerate(windows_of)]
+    wide = replace(rows, judged=replace(rows.judged, encodings=encodings, windows_of=windows_of))
+    first, second = split_rows(wide)
+    assert len(first) == len(gold)
+    for half in (first, second):
+        inputs = inputs_of(wide, half)
+        assert len(inputs) == len(encodings)
+        assert {windows_of[i] for i in np.flatnonzero(inputs)} == set(np.flatnonzero(half))
+    twins = [replace(encoding, input_ids=[2, 5, 9, 3]) for encoding in encodings]
+    same = replace(wide, judged=replace(wide.judged, encodings=twins))
+    with pytest.raises(DataError, match="40 rows are too few"):  # but for the number of windows all are the same
+        split_rows(replace(same, judged=replace(same.judged, encodings=twins[:40], windows_of=range(40))))
 
 
 def test_the_cheapest_setting_that_loses_little_enough() -> None:

@@ -222,7 +222,7 @@ def test_files_that_no_input_could_leave(case) -> None:
         "3 groups over 6 iterations",
         tiny_config(one.task, num_hidden_layers=6, num_hidden_groups=3).with_exits("shared"),
     )
-    refused("1 groups over 1 iterations", tiny_config(one.task, num_hidden_layers=1).with_exits("shared"))
+    refused("1 group over 1 iteration", tiny_config(one.task, num_hidden_layers=1).with_exits("shared"))
 
 
 def test_a_damaged_default_is_refused(case, tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from tiny_models import tiny_checkpoint
 
 import edge_albert
 from edge_albert.bench import main as bench_main
-from edge_albert.errors import DataError, EngineError
+from edge_albert.errors import DataError, EdgeAlbertError, EngineError
 from edge_albert.export import main as export_main
 from edge_albert.run import main as run_main
-from edge_albert.runtime.latency import LatencyBudget, read_budget
+from edge_albert.runtime.latency import LatencyBudget, LatencyRequest, read_budget
 
 TEXT, LONG = "nobody sings", "the baker found a coin in the river"
 
@@ -41,10 +41,10 @@ def times(bundle: Path) -> Path:
 
 
 def test_iterations_that_fit() -> None:
-    budget = LatencyBudget(20.0, ((16, 10.0), (64, 40.0)))
+    budget = LatencyBudget(20.0, ((16, 10.0), (64, 40.0)), 1)
     assert [budget.iterations(tokens, 10) for tokens in (3, 16, 17, 64, 128)] == [10, 10, 5, 5, 2]
-    with pytest.raises(EngineError, match=r"one iteration of 64 tokens takes about 20\.0 ms on this device"):
-        LatencyBudget(15.0, ((64, 40.0),)).iterations(64, 2)
+    with pytest.raises(DataError, match=r"one iteration of 64 tokens takes about 20\.0 ms on this device"):
+        LatencyBudget(15.0, ((64, 40.0),), 1).iterations(64, 2)
 
 
 def test_long_texts_get_fewer(bundle: Path, times: Path) -> None:
@@ -54,7 +54,9 @@ def test_long_texts_get_fewer(bundle: Path, times: Path) -> None:
         assert model(TEXT).iterations == 5
         assert model(LONG).iterations == 3  # ⌊5 · 25 / 40⌋
         assert model(LONG, depth=2).iterations == 2
-    with pytest.raises(EngineError, match="one iteration of"):
+        with pytest.raises(EdgeAlbertError, match="depth 99: the model has 1 to 5 iterations"):
+            model(LONG, depth=99)
+    with pytest.raises(DataError, match="one iteration of"):
         edge_albert.load(bundle, latency_ms=1, benchmark=times)(LONG)
 
 
@@ -64,12 +66,51 @@ def test_the_command_and_refusals(bundle: Path, times: Path, capsys: pytest.Capt
     assert json.loads(capsys.readouterr().out)["answer"][0]["iterations"] == 2
     with pytest.raises(EngineError, match="needs the times of this device"):
         run_main(words)
-    with pytest.raises(EngineError, match="must be above 0"):
-        read_budget(times, 0, None)
-    with pytest.raises(EngineError, match="no times of the engine 'tflite'"):
-        read_budget(times, 5, "tflite")
+    with pytest.raises(EngineError, match="says nothing without a budget"):
+        run_main([str(bundle), "--benchmark", str(times), TEXT])
+    for ms in (0, -1, float("inf"), float("nan")):
+        with pytest.raises(EngineError, match="must be a number above 0"):
+            LatencyRequest.of(ms, times)
+    with pytest.raises(EngineError, match="leave batch_size at 1"):
+        edge_albert.load(bundle, latency_ms=25, benchmark=times, batch_size=2)
+
+
+def test_a_text_that_does_not_fit_leaves_the_others_their_answers(
+    bundle: Path, times: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [str(bundle), "--exit-threshold", "never", "--latency-ms", "3", "--benchmark", str(times)]
+    assert run_main([*words, TEXT, LONG, TEXT]) == 2
+    answered, refused = capsys.readouterr()
+    assert len(answered.splitlines()) == 2
+    assert refused.startswith("edge_albert: error: text 2: latency_ms 3: one iteration of ")
+
+
+def test_times_of_another_engine_model_or_number_of_threads(bundle: Path, times: Path, tmp_path: Path) -> None:
+    """A result may hold several configurations: only the one that will run says how long it takes."""
+    result = json.loads(times.read_text())
+    (known,) = result["configurations"]
+    slow = [{"length": 64, "ms": {"p90": 1000.0}}]
+    others = [{**known, "lengths": slow, **other} for other in ({"engine": "tflite"}, {"model_sha256": "0"})]
+    four = {**known, "threads": 4, "lengths": [{"length": 64, "ms": {"p90": 7.0}}]}
+    path = tmp_path / "bench.json"
+    path.write_text(json.dumps({**result, "configurations": [*others, known, four]}))
+    request = LatencyRequest(5.0, path)
+    sha = known["model_sha256"]
+    found = read_budget(request, engine="onnx", threads=None, model_sha256=sha)
+    assert (found.times, found.threads) == (((16, 10.0), (64, 40.0)), known["threads"])
+    assert read_budget(request, engine="onnx", threads=4, model_sha256=sha).times == ((64, 7.0),)
+    with edge_albert.load(bundle, latency_ms=25, benchmark=path).session as session:
+        assert session._budget == LatencyBudget(25, found.times, known["threads"])
+    with pytest.raises(EngineError, match="no times of the engine 'litert'"):
+        read_budget(request, engine="litert", threads=None, model_sha256=sha)
+    with pytest.raises(
+        EngineError, match=r"the times of another model: run python -m edge_albert\.bench on this bundle"
+    ):
+        read_budget(request, engine="tflite", threads=None, model_sha256="1")
+    with pytest.raises(EngineError, match=rf"has times with {known['threads']}, 4 threads, not 3"):
+        edge_albert.load(bundle, latency_ms=25, benchmark=path, threads=3)
     with pytest.raises(DataError):
-        read_budget(bundle / "report.json", 5, None)
+        read_budget(LatencyRequest(5.0, bundle / "report.json"), engine="onnx", threads=None, model_sha256=sha)
 
 
 def test_the_benchmark_runs_every_iteration(bundle: Path) -> None:

@@ -165,6 +165,8 @@ def test_a_student_with_exits(tmp_path: Path) -> None:
     assert read_checkpoint(tmp_path / "plain").config.exit_heads is None, "its early answers would be stale"
     with pytest.raises(EdgeAlbertError, match="sentence-embedding cannot leave early"):
         distill_main([*_for_embedding(words), "--output", str(tmp_path / "no"), "--early-exit"])
+    with pytest.raises(EdgeAlbertError, match="this model has 1 group over 1 iteration"):
+        distill_main([*words, "--iterations", "1", "--output", str(tmp_path / "no"), "--early-exit"])
 
 
 def _for_embedding(words: list[str]) -> list[str]:
@@ -180,4 +182,7 @@ def test_refusals(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
         main(words(data, out, "--early-exit", "everywhere"))
     with pytest.raises(EdgeAlbertError, match="sentence-embedding cannot leave early: vectors are compared"):
         main([*_for_embedding(words(data, out)), "--early-exit"])
+    groups = tiny_checkpoint(tmp_path / "groups", num_hidden_groups=2)
+    with pytest.raises(EdgeAlbertError, match="this model has 2 groups over "):
+        main(words(data, out, "--early-exit", model=groups))
     assert not out.exists()

@@ -116,6 +116,14 @@ def test_every_word_once_over_windows(tmp_path: Path) -> None:
         assert tokenizer.id_to_token(int(ids[places[0]])).startswith("▁")
 
 
+def test_every_window_knows_its_sentence(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(train_tiny_spiece(tmp_path).parent)
+    sentences = [TaggedSentence(words, ("0",) * len(words), 7) for words in (WORDS, ("\u0301",), WORDS * 5)]
+    windows = encode_sentences(tokenizer, sentences, ["0"], 20, 6)
+    counts = [len(encode_sentences(tokenizer, [sentences[i]], ["0"], 20, 6)) for i in (0, 2)]
+    assert windows.sentence_of.tolist() == [0] * counts[0] + [2] * counts[1]
+
+
 def test_word_without_a_piece(tmp_path: Path) -> None:
     _, windows = encoded(tmp_path, 512, 0, ("a", "\u0301", "map"))  # a lone accent is dropped
     assert windows.place_of[0][1].tolist() == [-1, -1]

@@ -67,6 +67,14 @@ def choice_sentence(facts: Report) -> str:
     )
 
 
+def who(run: Report) -> str:
+    """Which inputs the exits and times are of."""
+    return (
+        f"The file's own run over the {run['inputs']} inputs that the gate judges (all rows, or with --early-exit auto "
+        "those that chose nothing), one at a time on one thread."
+    )
+
+
 def _runs(runs: Mapping[str, Report]) -> list[str]:
     depths = range(1, len(next(iter(runs.values()))["histogram"]) + 1)
     left = [(depth, *(run["histogram"][depth - 1] for run in runs.values())) for depth in depths]
@@ -82,6 +90,7 @@ def _runs(runs: Mapping[str, Report]) -> list[str]:
     texts = [(one["iterations"], one["text"]) for one in (*run["first"], *reversed(run["last"]))]
     return [
         "### Who left when",
+        who(run),
         markdown_table(("", *runs), figures),
         markdown_table(("left after iteration", *runs), left),
         *(["Some that left first, and some that left last:", _texts(texts)] if texts else []),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from edge_albert.runtime.classify import MultipleChoice, SentenceEmbedder, TextClassifier, TextRegressor
-from edge_albert.runtime.latency import read_budget
+from edge_albert.runtime.latency import LatencyRequest
 from edge_albert.runtime.session import Depth, Session
 from edge_albert.runtime.spans import QuestionAnswerer, TokenClassifier
 
@@ -50,12 +50,12 @@ def load(
     depth, exit_threshold: of a bundle exported with --early-exit: at most that many iterations for an input, and the
     value its criterion takes in place of the exported one ("never": no input leaves early). A call may say both anew;
     the answer's `iterations` tells how many it took. latency_ms: of one inference; it limits the iterations of long
-    texts by the times in `benchmark`, a file that `python -m edge_albert.bench --output` wrote on this device.
+    texts by the times in `benchmark`, a file that `python -m edge_albert.bench --output` wrote on this device for this
+    bundle; threads: None then takes as many as were timed. Not with a batch_size above 1.
 
     Raises BundleError for a damaged bundle, EngineError when nothing installed can run it or the budget is too small.
     `.session.close()` frees it.
     """
-    budget = None if latency_ms is None else read_budget(benchmark, latency_ms, engine)
     session = Session(
         folder,
         engine=engine,
@@ -63,6 +63,7 @@ def load(
         cache_dir=cache_dir,
         batch_size=batch_size,
         memory_mb=memory_mb,
-        depth=Depth(depth, exit_threshold, budget),
+        depth=Depth(depth, exit_threshold),
+        latency=LatencyRequest.of(latency_ms, benchmark),
     )
     return RUNNERS[session.bundle.task.name](session)

@@ -24,7 +24,7 @@ from edge_albert.errors import DataError, EdgeAlbertError, EngineError
 from edge_albert.runtime import cache
 from edge_albert.runtime.budget import Plan, make_plan, packing_fits
 from edge_albert.runtime.engine import choose_engine, open_engine
-from edge_albert.runtime.latency import LatencyBudget
+from edge_albert.runtime.latency import LatencyBudget, LatencyRequest, read_budget
 from edge_albert.tokenizer import Encoding, Tokenizer
 
 STRIDE = 128  # tokens two neighbouring windows share, as in the SQuAD recipe of BERT and ALBERT; at most a quarter
@@ -57,12 +57,10 @@ class Depth:
     """Where inputs leave a model with early exit: after `most` iterations at the latest, and by which threshold.
 
     None leaves either as the bundle, or the session, has it; `edge_albert.early_exit.NEVER` lets none leave early.
-    budget: of time, which lowers `most` for long inputs.
     """
 
     most: int | None = None
     threshold: float | str | None = None
-    budget: LatencyBudget | None = None
 
 
 @dataclass(frozen=True)
@@ -79,7 +77,8 @@ class Session:
     engine: "onnx" or "tflite", None for the first that is installed. threads: None for up to four. cache_dir: where
     weights packed for this processor are kept; None for the bundle's own folder if it was prepared, else for none.
     memory_mb: a budget for the whole process in MB, see edge_albert/runtime/budget.py; `plan` says what came of it.
-    depth: of a model with early exit. Raises BundleError, TokenizerError, EngineError.
+    depth: of a model with early exit. latency: a budget of time, which lowers the depth of long inputs; threads None is
+    then as many as were timed. Raises BundleError, TokenizerError, EngineError.
     """
 
     def __init__(
@@ -92,12 +91,18 @@ class Session:
         batch_size: int = 1,
         memory_mb: float | None = None,
         depth: Depth | None = None,
+        latency: LatencyRequest | None = None,
     ) -> None:
         if batch_size < 1:
             raise EngineError(f"batch_size is {batch_size}: at least 1 is needed")
         self.bundle: Bundle = open_bundle(folder)
         self.depth = Depth() if depth is None else depth
         self._exits = self.bundle.exits
+        self._budget: LatencyBudget | None = None
+        if latency is not None and batch_size > 1:
+            raise EngineError("latency_ms: times are of one text at a time: leave batch_size at 1")
+        if latency is not None and self._exits is None:
+            raise self._no_exits("latency_ms means")
         self._exit_feeds(None)  # raises what there is to raise before anything is loaded
         packed = cache.prepared(self.bundle.folder) if cache_dir is None else Path(cache_dir)
         self.plan: Plan | None = None
@@ -106,6 +111,10 @@ class Session:
             engine, threads, batch_size = self.plan.engine, self.plan.threads, self.plan.batch_size
         self.tokenizer = Tokenizer.from_rules(self.bundle.folder, self.bundle.tokenizer_rules)
         self.format = choose_engine(self.bundle.formats, engine)
+        if latency is not None:
+            known = self.bundle.model_hash(self.format)
+            self._budget = read_budget(latency, engine=self.format, threads=threads, model_sha256=known)
+            threads = self._budget.threads
         path = self.bundle.model_path(self.format)
         self.engine = open_engine(
             path,
@@ -213,17 +222,22 @@ class Session:
         call = Depth() if depth is None else depth
         most = self.depth.most if call.most is None else call.most
         threshold = self.depth.threshold if call.threshold is None else call.threshold
-        exits, budget = self._exits, self.depth.budget
-        if exits is not None:
-            if budget is not None:
-                most = min(budget.iterations(tokens, exits.iterations), exits.iterations if most is None else most)
-            return exits.feeds(threshold, most)
-        if most is not None or threshold is not None or budget is not None:
-            raise EdgeAlbertError(
-                f"{self.bundle.folder}: depth and exit_threshold mean nothing to this bundle, which always runs every "
-                "iteration: export a model trained for it with --early-exit"
-            )
-        return {}
+        exits = self._exits
+        if exits is None:
+            if most is not None or threshold is not None:
+                raise self._no_exits("depth and exit_threshold mean")
+            return {}
+        feeds = exits.feeds(threshold, most)  # refuses a depth that there is not, which the budget would hide
+        if self._budget is None:
+            return feeds
+        fits = self._budget.iterations(tokens, exits.iterations)
+        return exits.feeds(threshold, fits if most is None else min(fits, most))
+
+    def _no_exits(self, what: str) -> EdgeAlbertError:
+        return EdgeAlbertError(
+            f"{self.bundle.folder}: {what} nothing to this bundle, which always runs every iteration: export a model "
+            "trained for it with --early-exit"
+        )
 
     def _batches(self, encodings: Sequence[Encoding]) -> Iterator[list[int]]:
         """Indices in batches of at most batch_size, neighbours in length together so that little is padded."""

@@ -1,4 +1,4 @@
-"""Bars drawn with CSS, so that they follow the page's width and colours and can be read by a screen reader as text."""
+"""Bars and dots drawn with CSS: they follow the page's width and colours, and a screen reader reads bars as text."""
 
 from __future__ import annotations
 
@@ -36,6 +36,38 @@ def bars(rows: Sequence[Bar], scale: float | None = None) -> Markup:
         spans = [element("span", row.name), track, element("span", row.said)]
         cells.append(element("div", joined(spans), class_="row"))
     return element("div", joined(cells), class_="bars")
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A point of a plot: what it is called, its colour 0 … 5, where it lies. ring: drawn around it, to be found."""
+
+    name: str
+    colour: int
+    x: float
+    y: float
+    ring: bool = False
+
+
+def plot(dots: Sequence[Dot], across: int) -> Markup:
+    """Dots in a plane: x from 0 to `across`, a tick at some whole numbers; y over what there is, with six ticks."""
+    low, high = min(dot.y for dot in dots), max(dot.y for dot in dots)
+    low, high = (low, high) if high > low else (low - 1, high + 1)
+    step, digits = max(1, round(across / 6)), 1 if high - low > 2 else 2
+    inner = [
+        element("span", str(tick), class_="x", style=f"left:{_share(tick, across)}%")
+        for tick in range(0, across + 1, step)
+    ]
+    for fifth in range(6):
+        value = low + fifth * (high - low) / 5
+        inner.append(element("span", f"{value:.{digits}f}", class_="y", style=f"bottom:{20 * fifth}%"))
+    for dot in sorted(dots, key=lambda one: one.ring):
+        place = f"left:{_share(dot.x, across)}%;bottom:{_share(dot.y - low, high - low)}%"
+        said = f"{dot.name}: {dot.x:.2f}, {dot.y:.2f}"
+        inner.append(element("i", title=said, style=f"{place};background:var(--c{dot.colour % COLOURS})"))
+        if dot.ring:
+            inner.append(element("i", title=said, class_="ring", style=place))
+    return element("div", joined(inner), class_="plot", aria_hidden="true")
 
 
 def legend(names: Sequence[tuple[int, str]]) -> Markup:

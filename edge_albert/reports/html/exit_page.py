@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from edge_albert.reports.exit_report import choice_sentence, rule
-from edge_albert.reports.html.charts import Bar, bars, legend
-from edge_albert.reports.html.page import Markup, element, paragraph, section, table
+from edge_albert.reports.exit_report import choice_sentence, rule, who
+from edge_albert.reports.html.charts import Bar, Dot, bars, legend, plot
+from edge_albert.reports.html.page import Markup, element, joined, paragraph, section, table
 
 Report = Mapping[str, Any]
 _COLOURS = {"depth": 5, "confidence": 0, "entropy": 1, "patience": 2, "change": 3}
@@ -35,7 +35,7 @@ def exit_section(report: Report) -> Sequence[Markup]:
 
 
 def _curve(facts: Report) -> list[Markup]:
-    """Mean iterations as bars, in the order of the metric; behind each what the metric is."""
+    """The metric against mean iterations, as dots; and every one of them as a row, the fewest iterations first."""
     rules = [("depth", depth, float(depth), points) for depth, points in enumerate(facts["by_depth"], start=1)]
     rules += [(one["criterion"], one["threshold"], one["mean_iterations"], one["points"]) for one in facts["curve"]]
     rules.sort(key=lambda one: (one[2], -one[3]))
@@ -44,15 +44,21 @@ def _curve(facts: Report) -> list[Markup]:
         for name, value, used, points in rules
     ]
     names = list(dict.fromkeys(name for name, *_ in rules))
+    taken = facts["criterion"], facts["threshold"]
+    dots = [
+        Dot(f"{name} {value:g}", _COLOURS[name], used, points, (name, value) == taken)
+        for name, value, used, points in rules
+    ]
     return [
         element("h3", f"{facts['metric']} against mean iterations"),
         paragraph(
             f"The float model on all {facts['rows']} rows of {facts['data']}, {facts['metric']} × 100: everybody "
-            "leaving at one depth, and by each rule that was tried.",
+            "leaving at one depth, and by each rule that was tried. The exported rule has a ring, if it is among them.",
             "dim",
         ),
-        bars(rows, float(facts["iterations"])),
+        plot(dots, facts["iterations"]),
         legend([(_COLOURS[name], name) for name in names]),
+        element("details", joined([element("summary", "As a list"), bars(rows, float(facts["iterations"]))])),
     ]
 
 
@@ -76,6 +82,7 @@ def _runs(runs: Mapping[str, Report]) -> list[Markup]:
     shown = [element("h3", "Some that left first, and last"), table(("text", "iterations"), texts)] if texts else []
     return [
         element("h3", "Inputs that left after each iteration"),
+        paragraph(who(run), "dim"),
         bars(rows),
         table(("", "mean iterations", "as the float model", "p50 ms", "p90 ms", "p99 ms"), figures),
         *shown,

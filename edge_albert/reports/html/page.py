@@ -51,6 +51,16 @@ th { color: var(--dim); font-weight: 600; }
 .legend i { display: inline-block; width: .8em; height: .8em; border-radius: .15em; margin-right: .4em; }
 .heat td { text-align: center; padding: .25rem .5rem; }
 .row { display: contents; }
+.plot { position: relative; height: 15rem; margin: .5rem 1rem 1.8rem 3rem; border: solid var(--line);
+  border-width: 0 0 1px 1px; }
+.plot i { position: absolute; width: .7rem; height: .7rem; margin: 0 0 -.35rem -.35rem; border-radius: 50%;
+  opacity: .85; }
+.plot i.ring { background: none !important; border: 2px solid var(--ink); width: 1.3rem; height: 1.3rem;
+  margin: 0 0 -.65rem -.65rem; }
+.plot span { position: absolute; font-size: .8rem; color: var(--dim); font-variant-numeric: tabular-nums; }
+.plot .x { top: calc(100% + .4rem); transform: translateX(-50%); }
+.plot .y { right: 100%; transform: translateY(50%); padding-right: .4rem; }
+details { margin-top: .6rem; } summary { cursor: pointer; color: var(--dim); font-size: .9rem; }
 @media (max-width: 34rem) { .bars, dl { display: block; }
   .row { display: grid; grid-template-columns: minmax(6rem, 1fr) minmax(0, max-content); gap: 0 .7rem;
     margin-bottom: .55rem; }

@@ -21,7 +21,7 @@ import torch
 from edge_albert import __version__
 from edge_albert.atomic import atomic_folder
 from edge_albert.checkpoint import write_checkpoint
-from edge_albert.early_exit import criteria_for
+from edge_albert.early_exit import check_shape, criteria_for
 from edge_albert.errors import DataError, EdgeAlbertError
 from edge_albert.model import AlbertWithHead
 from edge_albert.training.data.batches import EncodedRows, encode_examples
@@ -108,6 +108,8 @@ def distill(request: Request, report: Report = lambda record: None) -> dict[str,
         data = _read(request, teacher)
         begun = find_student(request.student, teacher, request.task, data.labels)
         begun = replace(begun, config=begun.config.with_exits(request.early_exit))
+        if request.early_exit is not None:
+            check_shape(begun.config)
         matching = _fit(matching, teacher, begun)
         end = _train(request, matching, teacher, data, begun, folder, note)
         note(end)

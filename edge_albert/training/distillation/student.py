@@ -17,7 +17,7 @@ from edge_albert.training.distillation.shrink import shrink_embedding
 from edge_albert.training.distillation.teacher import Teacher
 from edge_albert.training.weights import load_arrays
 
-_HEAD = "classifier."
+_HEADS = ("classifier.", "exits.")
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def _with_head(checkpoint: Checkpoint, task: str, labels: list[str]) -> tuple[Al
     kept = checkpoint.task == task and (task != "text-classification" or set(config.labels) == set(labels))
     if kept:
         return config, checkpoint.tensors
-    bare = {name: tensor for name, tensor in checkpoint.tensors.items() if not name.startswith(_HEAD)}
+    bare = {name: tensor for name, tensor in checkpoint.tensors.items() if not name.startswith(_HEADS)}
     return config.with_labels(labels), bare
 
 

@@ -24,7 +24,7 @@ from edge_albert import __version__
 from edge_albert.atomic import atomic_folder
 from edge_albert.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from edge_albert.config import PRESETS, AlbertConfig, preset
-from edge_albert.early_exit import criteria_for
+from edge_albert.early_exit import check_shape, criteria_for
 from edge_albert.errors import DataError, EdgeAlbertError, TokenizerError
 from edge_albert.model import AlbertForTask, build_model
 from edge_albert.runtime.session import STRIDE
@@ -223,6 +223,8 @@ def _opened(request: Request, labels: Sequence[str] | None) -> Iterator[_Start]:
                 "they belong to different models"
             )
         config = _with_dropout(config, request.dropout).with_exits(_exit_heads(request))
+        if config.exit_heads is not None:
+            check_shape(config)
         model = build_model(config, request.task)
         yield _Start(config, model, load_arrays(model, tensors), tokenizer, folder)
 

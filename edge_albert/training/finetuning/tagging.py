@@ -134,6 +134,14 @@ class TaggedWindows(TokenRows):
     def lines(self) -> np.ndarray:
         return np.array(self.sentence_lines)
 
+    @property
+    def sentence_of(self) -> np.ndarray:
+        """The sentence that each window is of, (N,)."""
+        out = np.zeros(len(self.input_ids), np.int64)
+        for number, places in enumerate(self.place_of):
+            out[places[places[:, 0] >= 0, 0]] = number
+        return out
+
     def collate(self, rows: np.ndarray, device: torch.device) -> tuple[Inputs, Tensor]:
         """The windows and the tags of their tokens, (B, S) each."""
         ids = [self.input_ids[row] for row in rows]
