@@ -24,6 +24,8 @@ from pathlib import Path
 
 from edge_albert.errors import EdgeAlbertError
 
+HALF_WRITTEN = ".edge-albert-*.tmp"  # what a kill leaves beside a target
+
 
 @contextmanager
 def atomic_folder(target: Path, *, force: bool) -> Iterator[Path]:
@@ -99,7 +101,7 @@ def _real(shown: Path) -> Path:
 
 
 def _beside(real: Path) -> Path:
-    return real.parent / f".edge-albert-{secrets.token_hex(8)}.tmp"
+    return real.parent / HALF_WRITTEN.replace("*", secrets.token_hex(8))
 
 
 def _check_target(shown: Path, real: Path, force: bool) -> None:

@@ -315,6 +315,8 @@ PRESETS: dict[str, AlbertConfig] = {
     "bert-base-shape": _bert(768, 12, 12),
     "bert-large-shape": _bert(1024, 24, 16),
 }
+# of these nobody has released weights: whoever names one to train wants random ones; the other names are the hub's
+UNTRAINED = tuple(name for name in PRESETS if not name.startswith("albert-"))
 
 
 def preset(name: str) -> AlbertConfig:

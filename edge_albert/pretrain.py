@@ -15,6 +15,7 @@ try:
     from edge_albert.config import PRESETS, AlbertConfig, preset
     from edge_albert.errors import EdgeAlbertError
     from edge_albert.tokenizer import load_tokenizer
+    from edge_albert.training.data.datasets import DatasetSplit
     from edge_albert.training.pretraining.corpus import DatasetSource, Source
     from edge_albert.training.pretraining.recipe import OBJECTIVES, OPTIMIZERS, PretrainRecipe
     from edge_albert.training.pretraining.shards import usable_cores
@@ -59,7 +60,9 @@ def parser() -> argparse.ArgumentParser:
 def _add_data(group: argparse._ArgumentGroup) -> None:
     group.add_argument("corpus", nargs="*", type=Path, help=".txt (blank line between documents), .jsonl, .xz, folders")
     group.add_argument(
-        "--dataset", metavar="NAME", help="a Hugging Face data set, hub name or folder, read as a stream"
+        "--dataset",
+        metavar="NAME[:CONFIG]",
+        help="a Hugging Face data set, hub name or folder, read as a stream",
     )
     group.add_argument("--split", default="train", help="its split (default: train)")
     group.add_argument("--text-field", default="text", metavar="NAME", help="field of a row with the text (text)")
@@ -161,7 +164,8 @@ def _begin(options: argparse.Namespace, processes: int) -> None:
     plan = Plan(config, recipe, options.shards or options.output / "shards", init)
     corpus: list[Source] = list(options.corpus)
     if options.dataset:
-        corpus.append(DatasetSource(options.dataset, options.split))
+        named = DatasetSplit.parse(options.dataset, options.split)
+        corpus.append(DatasetSource(named.name, named.split, named.config))
     set_up(options.output, plan, tokenizer, corpus, text_field=options.text_field, processes=options.processes)
 
 

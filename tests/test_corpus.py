@@ -187,6 +187,16 @@ def test_nothing_is_left_of_a_failed_tokenisation(tmp_path: Path, tokenizer_fold
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
 
+def test_shards_of_another_field_are_refused(tmp_path: Path, tokenizer_folder: Path) -> None:
+    path, shards = tmp_path / "a.jsonl", tmp_path / "shards"
+    path.write_text('{"text": "Nobody sings. The baker walks.", "title": "The river."}\n')
+    write_shards(Corpus([path], text_field="title"), tokenizer_folder, shards)
+    TokenStore(shards).check_corpus(Corpus([path], text_field="title"))
+    with pytest.raises(DataError, match="another corpus"):
+        TokenStore(shards).check_corpus(Corpus([path]))
+    assert Corpus([path]).description == [f"a.jsonl, {path.stat().st_size} bytes"]
+
+
 def test_damaged_and_foreign_shards_are_refused(tmp_path: Path, tokenizer_folder: Path) -> None:
     corpus = Corpus([write_corpus(tmp_path / "c.txt")])
     shards = tmp_path / "shards"

@@ -288,6 +288,24 @@ def test_text_that_cannot_be_used(data: Path, tmp_path: Path) -> None:
     refusal(embedding(data, out, "--train", str(data / "train.tsv")), DataError, "from sentences alone")
     unseen = write_rows(tmp_path / "unseen.tsv", [("the baker walks", "a cat")])
     refusal(arguments(data, out, "--dev", str(unseen)), DataError, "label 'a cat' occurs in no training row")
+    text.write_text("the baker sings\n", encoding="utf-8")
+    alone = arguments(data, out, "--dev", str(unseen), "--unlabelled", str(text), train=False)
+    refusal(alone, DataError, "label 'a cat' is none of the teacher's: it has a small dog")
+    text.write_text("one\ntwo\none\ttwo\n", encoding="utf-8")
+    refusal(embedding(data, out, "--unlabelled", str(text)), DataError, "not all of one kind: .*; line 3: 'one'")
+    for option in ("--teacher-cache", "--checkpoints"):
+        inside = arguments(data, out, option, str(out / "inside"))
+        refusal(inside, EdgeAlbertError, f"{option} .*inside: lies in --output .*out, which this run replaces")
+
+
+def test_placeholders_of_a_teacher_without_training_rows(data: Path, tmp_path: Path) -> None:
+    """LABEL_0 … are 0 … where the dev set says so, whether there are training rows or not."""
+    teacher = albert_teacher(tmp_path / "teacher", [f"LABEL_{i}" for i in range(4)])
+    dev = write_rows(tmp_path / "dev.tsv", [(text, str(i % 3)) for i, (text, _) in enumerate(rows(12, 1))])
+    texts = write_texts(tmp_path / "texts.txt", 40)
+    words = ["--teacher", str(teacher), "--dev", str(dev), "--unlabelled", str(texts), "--epochs", "1"]
+    assert main(arguments(data, tmp_path / "out", *words, train=False)) == 0
+    assert list(read_checkpoint(tmp_path / "out").config.labels) == ["0", "1", "2", "3"]
 
 
 def test_students_that_do_not_fit(data: Path, tmp_path: Path) -> None:

@@ -129,6 +129,30 @@ def test_preset_takes_the_tokenizers_size(data: Path, tmp_path: Path) -> None:
     assert load_tokenizer(out).vocab_size == TINY_VOCAB_SIZE
 
 
+def test_a_released_name_is_looked_up_and_never_random(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """albert-base-v2 names a shape to count and a checkpoint to train."""
+    from edge_albert.training.finetuning import run
+
+    def asked(source: str) -> None:
+        raise CheckpointError(f"asked for {source}")
+
+    monkeypatch.setattr(run, "read_checkpoint", asked)
+    spiece = str(data / "model" / "spiece.model")
+    with pytest.raises(CheckpointError, match="asked for albert-base-v2"):
+        main(arguments(data, tmp_path / "out", "--tokenizer", spiece, model="albert-base-v2"))
+
+
+def test_a_tokenizer_file_brings_the_rules_beside_it(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "cased").mkdir()
+    (tmp_path / "cased" / "spiece.model").write_bytes((data / "model" / "spiece.model").read_bytes())
+    (tmp_path / "cased" / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+    words = arguments(data, tmp_path / "out", "--tokenizer", str(tmp_path / "cased" / "spiece.model"))
+    assert main(words) == 0
+    assert load_tokenizer(tmp_path / "out").ids("The baker") != load_tokenizer(tmp_path / "out").ids("the baker")
+
+
 def test_pairs_and_regression(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = tiny_checkpoint(tmp_path / "model")
     with (tmp_path / "sts.csv").open("w", newline="", encoding="utf-8") as file:

@@ -363,6 +363,8 @@ def test_init_needs_its_own_vocabulary_and_shape(tmp_path: Path, made: Made) -> 
     begin = ["--init", str(tmp_path / "run" / "model"), "--steps", "1", "--output", str(tmp_path / "new")]
     with pytest.raises(EdgeAlbertError, match=r"is \(32, 16\), the run's shape needs \(64, 16\)"):
         main([*begin, "--max-length", "48", "--set", "hidden_size=64"])
+    with pytest.raises(EdgeAlbertError, match=r"has no albert\.encoder\..*groups\.1\..*, which the run's shape needs"):
+        main([*begin, "--max-length", "48", "--set", "num_hidden_groups=2"])
     other = train_spiece(iter(tiny_corpus()), 150)
     (tmp_path / "vocab").mkdir()
     (tmp_path / "vocab" / "spiece.model").write_bytes(other)

@@ -146,6 +146,16 @@ def test_a_damaged_newest_checkpoint_falls_back(tmp_path: Path, whole: Path, nam
     assert same(run, whole)
 
 
+def test_what_a_kill_left_half_written_is_swept(tmp_path: Path, whole: Path) -> None:
+    run = rewind(whole, tmp_path / "run", 10)
+    half = run / "checkpoints" / ".edge-albert-0123456789abcdef.tmp"
+    half.mkdir()
+    (half / "training.pt").write_bytes(b"half")
+    main(["--resume", str(run)])
+    assert not half.exists()
+    assert same(run, whole)
+
+
 def test_missing_files_and_nothing_whole(tmp_path: Path, whole: Path) -> None:
     run = rewind(whole, tmp_path / "run", 10)
     (run / "checkpoints" / "checkpoint-00000010" / "training.pt").unlink()

@@ -103,6 +103,8 @@ def test_option_text() -> None:
     assert option_text("The hotel is made of _ .", "ice") == "The hotel is made of ice ."
     assert option_text("What is it made of?", "ice") == "What is it made of? ice"
     assert option_text("", "so it was wet") == "so it was wet"
+    assert option_text("It is made of ____.", r"i\1ce") == r"It is made of i\1ce."
+    assert option_text("What does my_var hold?", "1") == "What does my_var hold? 1"
 
 
 def test_loss_is_transformers(tokenizer: Tokenizer) -> None:

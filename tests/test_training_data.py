@@ -105,6 +105,26 @@ def test_a_pair_is_guessed_only_beside_a_guessed_text(tmp_path: Path) -> None:
     assert rows(read(path, Columns(text="sentence1"))) == [("a", None, "1", 2)]
 
 
+@pytest.mark.parametrize(
+    ("first", "second"), [("question", "sentence"), ("premise", "hypothesis"), ("question1", "question2")]
+)
+def test_pairs_by_the_names_of_glue(tmp_path: Path, first: str, second: str) -> None:
+    path = write(tmp_path, "a.tsv", f"index\t{first}\t{second}\tlabel\n0\ta\tb\t1\n")
+    assert rows(read(path)) == [("a", "b", "1", 2)]
+    assert rows(read(path, Columns(text=second))) == [("b", None, "1", 2)]
+
+
+def test_columns_are_those_of_the_first_row_that_has_them(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.jsonl", '{"text": "no label"}\n{"text": "a", "label": 1}\n')
+    with pytest.raises(DataError, match="no label or score column for the label: name one of text"):
+        read(path)
+    found = read(path, skip=True)
+    assert rows(found) == [("a", None, "1", 2)]
+    assert found.bad == [f"{path}:1: no label or score column for the label: name one of text with --label-column"]
+    with pytest.raises(DataError, match=r"holds no usable row: 1 bad row: .*no label or score column"):
+        read(write(tmp_path, "b.jsonl", '{"text": "no label"}\n'), skip=True)
+
+
 # -- what cannot be used ---------------------------------------------------------------------------------------------
 
 BAD = "label\tsentence\n1\tgood\n\tno label\n0\t \nalone\n\n0\ttoo\tmany\n0\tfine\n"

@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 
 from edge_albert.errors import DataError
 from edge_albert.training.data.datasets import DatasetSplit
-from edge_albert.training.data.examples import Columns, any_label, read_examples
+from edge_albert.training.data.examples import Columns, any_label, label_names, read_examples
 from edge_albert.training.data.rows import Source
 from edge_albert.training.finetuning.question_answering import read_questions
 from edge_albert.training.finetuning.tagging import read_sentences
@@ -61,6 +61,19 @@ def test_folder_of_save_to_disk(package: Any, tmp_path: Path) -> None:
     assert read(DatasetSplit(str(tmp_path / "one"), "train")) == NAMED
     with pytest.raises(DataError, match=r"no split 'dev': it has train"):
         read(DatasetSplit(str(tmp_path / "many"), "dev"))
+    with pytest.raises(DataError, match=r"no split 'validation': it was saved as one, 'train'"):
+        read(DatasetSplit(str(tmp_path / "one"), "validation"))  # its rows are the training rows
+
+
+def test_classes_keep_their_order(package: Any, tmp_path: Path) -> None:
+    """MRPC's: F1 is that of label 1, which is "equivalent" and not the second by name."""
+    feature = package.ClassLabel(names=["not_equivalent", "equivalent"])
+    features = package.Features({"text": package.Value("string"), "label": feature})
+    columns = {"text": ["x", "y", "z"], "label": [1, 0, 1]}
+    package.Dataset.from_dict(columns, features=features).to_parquet(tmp_path / "train.parquet")
+    found = read_examples(tmp_path / "train.parquet", Columns(), any_label, skip_bad=False)
+    assert label_names(found.rows) == ["not_equivalent", "equivalent"]
+    assert [row.label for row in found.rows] == ["equivalent", "not_equivalent", "equivalent"]
 
 
 def test_labels_that_are_not_told_are_bad_rows(package: Any, tmp_path: Path) -> None:

@@ -147,6 +147,18 @@ def test_loss_that_is_not_finite_stops_the_run() -> None:
     assert np.array(caught.value.batch["input_ids"]).shape[0] == 8
 
 
+def test_gradient_that_is_not_finite_leaves_the_weights() -> None:
+    """The loss may be finite and its gradient overflow."""
+    run = trainer(Recipe(batch_size=8), texts(16))
+    for parameter in run.model.parameters():
+        parameter.register_hook(lambda gradient: gradient + float("inf"))
+    before = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
+    with pytest.raises(NotFiniteError, match=r"the training loss's gradient is (inf|nan) at step 1, ") as caught:
+        run.train_epoch(1)
+    assert float(caught.value.batch["loss"]) < 10
+    assert all(torch.equal(tensor, before[name]) for name, tensor in run.model.state_dict().items())
+
+
 def test_metric_names() -> None:
     assert classification(2).metric_name(None) == "accuracy"
     assert regression().metric_name("pearson") == "pearson"

@@ -82,6 +82,8 @@ def test_rows_of_hugging_face(tmp_path: Path) -> None:
         ({"answers": [3]}, "answer '' does not stand at character None"),
         ({"answers": []}, "no answer, and not is_impossible"),
         ({"is_impossible": True}, "is_impossible, and has answers"),
+        ({"answers": "baker"}, "no list of answers"),
+        ({"answers": None}, "no list of answers"),
     ],
 )
 def test_bad_questions(tmp_path: Path, changes: dict[str, Any], reason: str) -> None:
@@ -91,6 +93,15 @@ def test_bad_questions(tmp_path: Path, changes: dict[str, Any], reason: str) -> 
         read_questions(path, skip_bad=False)
     skipped = read_questions(path, skip_bad=True)
     assert (len(skipped.rows), len(skipped.bad)) == (1, 1)
+
+
+def test_rows_without_answers_are_not_unanswerable(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    row = {"question": "who?", "context": CONTEXT}
+    path.write_text(json.dumps({**row, "answer": "the baker"}) + "\n" + json.dumps({**row, "is_impossible": True}))
+    with pytest.raises(DataError, match=r"1 bad row: .*rows\.jsonl:1: no list of answers"):
+        read_questions(path, skip_bad=False)
+    assert [row.answers for row in read_questions(path, skip_bad=True).rows] == [()]
 
 
 @pytest.mark.parametrize("content", ["[1]", '{"data": [{}]}', "{", '{"data": [{"paragraphs": [{"qas": [3]}]}]}'])

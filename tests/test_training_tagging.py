@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -79,6 +80,21 @@ def test_bad_sentences(tmp_path: Path, name: str, text: str, reason: str) -> Non
     with pytest.raises(DataError, match=f"1 bad row: .*{name}:{reason}"):
         read(path)
     assert len(read(path, skip=True)) == 1
+
+
+@pytest.mark.parametrize(
+    ("tags", "message"),
+    [
+        ([0, 3, 0], r"a\.jsonl: the tags are numbers \(0, 3\), .*write their names, such as O, B-PER, I-PER"),
+        (["U-PER", "O", "O"], r"the tag U-PER is BILOU's: write S- for U- and E- for L-"),
+        (["O", "B-PER", "L-PER"], "the tag L-PER is BILOU's"),
+    ],
+)
+def test_tags_that_say_nothing_of_entities(tmp_path: Path, tags: list[Any], message: str) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"tokens": ["a", "b", "c"], "tags": tags}))
+    with pytest.raises(DataError, match=message):
+        read(path)
 
 
 # -- pieces ------------------------------------------------------------------------------------------------------------

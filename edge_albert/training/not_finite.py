@@ -1,4 +1,4 @@
-"""A loss that is not finite: the run stops before the weights are touched, and its batch is kept."""
+"""A loss or gradient that is not finite: the run stops before the weights are touched, and its batch is kept."""
 
 from __future__ import annotations
 
@@ -19,18 +19,28 @@ _NAMED = 8  # lines in the message; all of them are in the file
 
 
 class NotFiniteError(EdgeAlbertError):
-    """batch: JSON-able: loss, step, learning_rate, lines of the data, input_ids as the model got them, padded."""
+    """batch: JSON-able: loss, gradient_norm, step, learning_rate, lines of the data, input_ids as the model got them,
+    padded. gradient_norm: None where the loss itself is not finite."""
 
-    def __init__(self, loss: float, schedule: LRScheduler, lines: np.ndarray, input_ids: Tensor, data: str) -> None:
+    def __init__(
+        self,
+        loss: float,
+        gradient_norm: float | None,
+        schedule: LRScheduler,
+        lines: np.ndarray,
+        input_ids: Tensor,
+        data: str,
+    ) -> None:
         named = sorted(set(lines.tolist()))  # windows of one text share its line
         rate = schedule.get_last_lr()[0]
         self.batch: dict[str, Any] = {
-            "loss": str(loss), "step": schedule.last_epoch + 1, "learning_rate": rate, "lines": named,
-            "input_ids": input_ids.tolist(),
+            "loss": str(loss), "gradient_norm": None if gradient_norm is None else str(gradient_norm),
+            "step": schedule.last_epoch + 1, "learning_rate": rate, "lines": named, "input_ids": input_ids.tolist(),
         }  # fmt: skip
+        what = f"loss is {loss}" if gradient_norm is None else f"loss's gradient is {gradient_norm}"
         shown = ", ".join(map(str, named[:_NAMED])) + (", …" if len(named) > _NAMED else "")
         super().__init__(
-            f"the training loss is {loss} at step {self.batch['step']}, learning rate {rate:.3g}, lines {shown} of the "
+            f"the training {what} at step {self.batch['step']}, learning rate {rate:.3g}, lines {shown} of the "
             f"{data}: try a lower --lr or a longer --warmup"
         )
 

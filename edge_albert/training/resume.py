@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from edge_albert.atomic import atomic_folder
+from edge_albert.atomic import HALF_WRITTEN, atomic_folder
 from edge_albert.errors import CheckpointError
 
 _DIGESTS = "sha256.json"
@@ -55,6 +55,12 @@ def save(folder: Path, step: int, state: dict[str, Any], write_model: Callable[[
     # a later one is a damaged one that the run passed over: it is overwritten in its turn
     for old in [path for path in checkpoints(folder) if path.name <= target.name][:-keep]:
         shutil.rmtree(old)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what a kill left half written. Only the run itself may, which is the only one to write there."""
+    for path in folder.glob(HALF_WRITTEN):
+        shutil.rmtree(path)
 
 
 def checkpoints(folder: Path) -> list[Path]:

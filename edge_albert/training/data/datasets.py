@@ -2,7 +2,7 @@
 
 Hub and local folders are read by the package `datasets` (optional, imported when it is needed), as a stream, so that
 nothing is copied into its cache. A local folder is laid out as on the hub (data/train-00000-of-00001.parquet, or
-train.jsonl) or as `save_to_disk` writes it. Class numbers come out as their names.
+train.jsonl) or as `save_to_disk` writes it. Class numbers come out as their names, which know their number.
 
 The JSON file is that of CLINC150 (Larson et al. 2019): an object that holds a list of [text, label] under each split.
 """
@@ -85,12 +85,26 @@ def _named_rows(source: str, load: Callable[[Any], Any]) -> Iterator[Mapping[str
 
 
 def _saved_split(saved: Any, split: str) -> Any:
-    """A folder of save_to_disk holds several splits, or is one."""
+    """A folder of save_to_disk holds several splits, or is one, which may have no name and then is the training one."""
     if not isinstance(saved, dict):
+        known = str(saved.split or "train")
+        if split != known:
+            raise ValueError(f"no split {split!r}: it was saved as one, {known!r}")
         return saved
     if split not in saved:
         raise ValueError(f"no split {split!r}: it has {', '.join(saved)}")
     return saved[split]
+
+
+class ClassName(str):
+    """The name of a class, and its `number` in the data set, which is the order that its makers gave to the classes."""
+
+    number: int
+
+    def __new__(cls, name: str, number: int) -> ClassName:
+        made = super().__new__(cls, name)
+        made.number = number
+        return made
 
 
 def _class_names(feature: Any) -> list[str] | None:
@@ -104,7 +118,7 @@ def _named(value: Any, names: list[str] | None) -> Any:
         return value
     if isinstance(value, list):
         return [_named(one, names) for one in value]
-    return names[value] if isinstance(value, int) and 0 <= value < len(names) else None
+    return ClassName(names[value], value) if isinstance(value, int) and 0 <= value < len(names) else None
 
 
 def _json_split(path: Path, split: str) -> Iterator[Mapping[str, Any] | str]:

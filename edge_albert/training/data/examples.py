@@ -15,22 +15,29 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from edge_albert.errors import DataError
+from edge_albert.training.data.datasets import ClassName
 from edge_albert.training.data.rows import Place, Row, Rows, Source, text_rows
 
 # Where the columns are when nobody says: the names GLUE's files have, the first that is there.
 TEXT_COLUMNS = ("sentence", "text", "sentence1")
 PAIR_COLUMNS = ("sentence2",)
+PAIRS = (("question", "sentence"), ("premise", "hypothesis"), ("question1", "question2"))  # QNLI; MNLI and others; QQP
 LABEL_COLUMNS = ("label", "score")
 _NAMED = 5  # bad rows named in a message; the rest is counted
 
 R = TypeVar("R")
 
 
+class BadRow(Exception):
+    """Why a row cannot be used, where a string cannot say it."""
+
+
 @dataclass(frozen=True)
 class Columns:
     """Which column holds what: a name from the header or the JSON object, a number from 1 in a file without one.
 
-    None looks for GLUE's names (sentence, text, sentence1 with sentence2; label, score).
+    None looks for GLUE's names (sentence, text, sentence1 with sentence2, question with sentence, premise with
+    hypothesis, question1 with question2; label, score).
     """
 
     text: str | None = None
@@ -65,7 +72,10 @@ def collect(source: Source, rows: Rows, parse: Callable[[Row, Place], R | str], 
     """
     found: Examples[R] = Examples(source, [], [])
     for place, row in rows:
-        made = row if isinstance(row, str) else parse(row, place)
+        try:
+            made = row if isinstance(row, str) else parse(row, place)
+        except BadRow as error:
+            made = str(error).removeprefix(f"{source}: ")
         if isinstance(made, str):
             found.bad.append(f"{source}:{place}: {made}")
         else:
@@ -92,21 +102,41 @@ def read_examples(
     cannot be read at all, and for columns that are not there; needs_pair: the second text's is one of them.
     """
     source = Path(path) if isinstance(path, str) else path
-    chosen: list[tuple[str, str | None, str]] = []
+    choose = ColumnChoice(lambda names: _choose(columns, names, source, needs_pair), skip_bad)
 
     def parse(row: Row, place: Place) -> Example | str:
-        if not chosen:
-            chosen.append(_choose(columns, list(row), source, needs_pair))
-        text, pair, label = chosen[0]
+        text, pair, label = choose(row)
         example = Example(
             text=text_of(row.get(text)),
             pair=None if pair is None else text_of(row.get(pair)),
-            label=text_of(row.get(label)).strip(),
+            label=_label_of(row.get(label)),
             line=place,
         )
         return _fault(example, check_label) or example
 
     return collect(source, text_rows(source, columns.header), parse, skip_bad=skip_bad)
+
+
+class ColumnChoice(Generic[R]):
+    """The columns of a source, by the first row that has them. pick: a row's names ► the columns, or DataError.
+
+    skip_bad: a row before that one is bad; otherwise it is an error.
+    """
+
+    def __init__(self, pick: Callable[[list[str]], R], skip_bad: bool) -> None:
+        self._pick, self._skip_bad = pick, skip_bad
+        self._found: R | None = None
+
+    def __call__(self, row: Row) -> R:
+        """The columns. Raises DataError, or BadRow where bad rows are left out."""
+        if self._found is None:
+            try:
+                self._found = self._pick(list(row))
+            except DataError as error:
+                if self._skip_bad:
+                    raise BadRow(str(error)) from None
+                raise
+        return self._found
 
 
 def column_names(path: str | Path, *, header: bool = True) -> list[str]:
@@ -143,24 +173,30 @@ def own_label(row: Example) -> tuple[str, ...]:
 
 
 def label_names(train: Iterable[Any], labels_of: Callable[[Any], Iterable[str]] = own_label) -> list[str]:
-    """The labels of the training rows in a fixed order: whole numbers by value, otherwise by name."""
+    """The labels of the training rows in a fixed order: as their data set has them, whole numbers by value, or by name.
+
+    The order matters beyond looks: GLUE's F1 is that of label 1.
+    """
     names = {label for row in train for label in labels_of(row)}
+    if names and all(isinstance(name, ClassName) for name in names):
+        return [str(name) for name in sorted(names, key=lambda name: name.number)]  # type: ignore[attr-defined]
     numeric = all(re.fullmatch("-?[0-9]+", name) for name in names)
     return sorted(names, key=lambda name: (int(name), name)) if numeric else sorted(names)
 
 
 def refuse_unseen_labels(
-    examples: Examples[Any], labels: list[str], labels_of: Callable[[Any], Iterable[str]] = own_label
+    examples: Examples[Any],
+    labels: list[str],
+    why: str = "occurs in no training row: the training file has",
+    *,
+    labels_of: Callable[[Any], Iterable[str]] = own_label,
 ) -> None:
-    """Raise DataError when a development or test row has a label that no training row has, naming label and line."""
+    """Raise DataError when a development or test row has a label that is not among these, naming label and line."""
     known = set(labels)
     for row in examples.rows:
         for label in labels_of(row):
             if label not in known:
-                raise DataError(
-                    f"{examples.path}:{row.line}: label {label!r} occurs in no training row: the training file has "
-                    f"{', '.join(labels)}"
-                )
+                raise DataError(f"{examples.path}:{row.line}: label {label!r} {why} {', '.join(labels)}")
 
 
 # -- the fields of a row -----------------------------------------------------------------------------------------------
@@ -168,6 +204,10 @@ def refuse_unseen_labels(
 
 def _choose(columns: Columns, names: list[str], path: Source, needs_pair: bool = False) -> tuple[str, str | None, str]:
     """The names of the text, pair and label columns among `names`. Raises DataError that lists what there is."""
+    if columns.text is None and columns.pair is None and "text" not in names:
+        for first, second in PAIRS:
+            if first in names and second in names:
+                return first, second, pick_column("label", columns.label, LABEL_COLUMNS, names, path)
     text = pick_column("text", columns.text, TEXT_COLUMNS, names, path)
     guess_pair = columns.pair is None and columns.text is None and text == "sentence1"
     with_pair = needs_pair or guess_pair or columns.pair is not None
@@ -182,6 +222,10 @@ def pick_column(role: str, wanted: str | None, usual: tuple[str, ...], names: li
             return name
     sought = f"no {' or '.join(usual)} column" if wanted is None else f"no column {wanted!r}"
     raise DataError(f"{path}: {sought} for the {role}: name one of {', '.join(names)} with --{role}-column")
+
+
+def _label_of(value: Any) -> str:
+    return value if isinstance(value, ClassName) else text_of(value).strip()
 
 
 def text_of(value: Any) -> str:

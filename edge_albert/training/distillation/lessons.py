@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,10 +36,11 @@ class Lesson:
 def make_lesson(labelled: Sequence[Example], labels: np.ndarray, unlabelled: Sequence[Example]) -> Lesson:
     """labels: (N,) of the labelled rows. Raises DataError when single texts and pairs are mixed."""
     rows = [*labelled, *unlabelled]
-    if len({row.pair is None for row in rows}) > 1:
+    odd = next((row for row in rows if (row.pair is None) != (rows[0].pair is None)), None)
+    if odd is not None:
         raise DataError(
-            "the unlabelled texts are not of the kind of the labelled ones: for pairs, an unlabelled line holds both "
-            "texts with a tab between; for single texts it holds none"
+            "the unlabelled texts are not of the kind of the labelled ones, or not all of one kind: for pairs, a line "
+            f"holds both texts with a tab between; for single texts it holds none; line {odd.line}: {odd.text[:40]!r}"
         )
     filler = np.nan if labels.dtype == np.float32 else UNLABELLED
     return Lesson(rows, np.concatenate([labels, np.full(len(unlabelled), filler, dtype=labels.dtype)]))
@@ -65,16 +66,22 @@ def read_unlabelled(paths: Sequence[Path]) -> list[Example]:
     return out
 
 
+def names_of(teacher: Teacher, labels: Iterable[str]) -> list[str]:
+    """The teacher's labels by number; transformers' placeholders are called 0, 1 … where `labels` are."""
+    names = list(teacher.labels)
+    numbers = [str(i) for i in range(len(names))]
+    if names == [f"LABEL_{i}" for i in range(len(names))] and set(labels) <= set(numbers):
+        return numbers
+    return names
+
+
 def label_order(teacher: Teacher, labels: Sequence[str]) -> np.ndarray:
     """Which of the teacher's outputs is each label's, (K,): the same labels in another order are put in order.
 
     transformers' placeholders LABEL_0, LABEL_1 … stand for labels that are called 0, 1 … Raises CheckpointError when
     the teacher's labels are others.
     """
-    names = list(teacher.labels)
-    placeholders = [f"LABEL_{i}" for i in range(len(names))]
-    if names == placeholders and set(labels) == {str(i) for i in range(len(names))}:
-        names = [str(i) for i in range(len(names))]
+    names = names_of(teacher, labels)
     if sorted(names) != sorted(labels):
         raise CheckpointError(
             f"{teacher.source}: its labels are {', '.join(names)}, the training rows' are {', '.join(labels)}: name "

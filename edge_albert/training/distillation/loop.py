@@ -160,12 +160,14 @@ class Distiller:
             outputs = exit_logits(self.student, encoded) if exits else self.student.head(encoded)
         loss, parts = self.loss(encoded, outputs, targets)
         value = loss.item()
+        facts = self.schedule, self.lessons.texts.lines[rows], inputs["input_ids"], "training or unlabelled data"
         if not math.isfinite(value):
-            lines = self.lessons.texts.lines[rows]
-            raise NotFiniteError(value, self.schedule, lines, inputs["input_ids"], "training or unlabelled data")
+            raise NotFiniteError(value, None, *facts)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        nn.utils.clip_grad_norm_(self.student.parameters(), self.recipe.clip_norm)
+        norm = nn.utils.clip_grad_norm_(self.student.parameters(), self.recipe.clip_norm).item()
+        if not math.isfinite(norm):
+            raise NotFiniteError(value, norm, *facts)
         self.optimizer.step()
         self.schedule.step()
         self._count(value, parts, len(rows))

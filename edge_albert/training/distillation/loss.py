@@ -159,7 +159,7 @@ class DistillationLoss(nn.Module):
         rows: dict[str, Tensor] = {}
         if self.hidden is not None:
             pairs = [(encoded.hidden_states[i], views.hidden_states[j]) for i, j in self.matching.layers]
-            losses = [hidden_loss(self.hidden(mine), its, mask) for mine, its in pairs]
+            losses = [hidden_loss(self.hidden(mine.float()), its, mask) for mine, its in pairs]
             rows["hidden"] = torch.stack(losses).mean(dim=0)
         if self.matching.attention:
             maps = [(encoded.attentions[i - 1], views.attentions[j - 1]) for i, j in self.matching.layers if i and j]

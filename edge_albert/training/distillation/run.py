@@ -36,7 +36,7 @@ from edge_albert.training.data.examples import (
     refuse_unseen_labels,
 )
 from edge_albert.training.device import make_deterministic, pick_device
-from edge_albert.training.distillation.lessons import Lesson, label_order, make_lesson, read_unlabelled
+from edge_albert.training.distillation.lessons import Lesson, label_order, make_lesson, names_of, read_unlabelled
 from edge_albert.training.distillation.loop import Distiller, Exam, Keeper, Lessons, Report
 from edge_albert.training.distillation.loss import DistillationLoss, Matching, principal_axes
 from edge_albert.training.distillation.student import Beginning, StudentRequest, build_student, find_student
@@ -91,6 +91,7 @@ def distill(request: Request, report: Report = lambda record: None) -> dict[str,
     the batch of a loss that is not finite.
     """
     matching = request.matching.checked(request.task)
+    _refuse_inside_output(request)
     if request.early_exit is not None:
         criteria_for(request.task)
     with (
@@ -114,6 +115,14 @@ def distill(request: Request, report: Report = lambda record: None) -> dict[str,
         end = _train(request, matching, teacher, data, begun, folder, note)
         note(end)
     return end
+
+
+def _refuse_inside_output(request: Request) -> None:
+    """EdgeAlbertError for a cache or checkpoints in the output folder, which appears whole at the end of the run."""
+    output = request.output.resolve()
+    for option, path in (("--teacher-cache", request.cache), ("--checkpoints", request.checkpoints)):
+        if path is not None and path.resolve().is_relative_to(output):
+            raise EdgeAlbertError(f"{option} {path}: lies in --output {request.output}, which this run replaces")
 
 
 # -- the rows ----------------------------------------------------------------------------------------------------------
@@ -146,9 +155,13 @@ def _read(request: Request, teacher: Teacher) -> _Data:
     judged = {name: read(path) for name, path in paths.items() if path is not None}
     labels: list[str] = []
     if request.task == "text-classification":
-        labels = list(teacher.labels) if train is None else label_names(train.rows)
+        seen = [label for part in judged.values() for label in label_names(part.rows)]
+        labels = names_of(teacher, seen) if train is None else label_names(train.rows)
         for part in judged.values():
-            refuse_unseen_labels(part, labels)
+            if train is None:
+                refuse_unseen_labels(part, labels, "is none of the teacher's: it has")
+            else:
+                refuse_unseen_labels(part, labels)
     return _Data(train, judged, read_unlabelled(request.unlabelled), tuple(labels))
 
 

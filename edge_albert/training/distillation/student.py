@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from edge_albert.checkpoint import Checkpoint, read_checkpoint
-from edge_albert.config import PRESETS, AlbertConfig, preset
+from edge_albert.config import UNTRAINED, AlbertConfig, preset
 from edge_albert.errors import CheckpointError, EdgeAlbertError, TokenizerError
 from edge_albert.model import AlbertWithHead, build_model
 from edge_albert.tokenizer import Tokenizer, load_tokenizer
@@ -56,7 +56,7 @@ def find_student(request: StudentRequest, teacher: Teacher, task: str, labels: S
     source = str(teacher.folder) if request.source is None else request.source
     tensors: dict[str, np.ndarray] = {}
     outputs = list(labels) or ["LABEL_0"]  # a regression has one output; an embedding looks at no label
-    if source in PRESETS and not Path(source).is_dir():
+    if source in UNTRAINED and not Path(source).is_dir():
         if request.tokenizer is None:
             raise TokenizerError(f"the preset {source} has no tokenizer: name its folder with --tokenizer")
         folder, config = request.tokenizer, preset(source).with_labels(outputs)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import warnings
 from collections.abc import Sequence
@@ -133,10 +134,14 @@ def _answer(teacher: Teacher, texts: Sequence[Text], rows: range, wanted: Wanted
 def _create(entry: Path, like: dict[str, np.ndarray], rows: int) -> dict[str, np.memmap]:
     entry.mkdir(parents=True, exist_ok=True)
     kinds = {"outputs": np.float32, "vectors": np.float16}
-    return {
-        name: np.lib.format.open_memmap(entry / f"{name}.npy", "w+", dtype=kinds[name], shape=(rows, values.shape[1]))
-        for name, values in like.items()
-    }
+    found = {}
+    for name, values in like.items():
+        path, shape = entry / f"{name}.npy", (rows, values.shape[1])
+        found[name] = np.lib.format.open_memmap(path, "w+", dtype=kinds[name], shape=shape)
+        if hasattr(os, "posix_fallocate"):  # a full disk is an error now, not a bus error later
+            with open(path, "r+b") as file:
+                os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+    return found
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------

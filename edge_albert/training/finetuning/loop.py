@@ -108,11 +108,14 @@ class Trainer:
             logits = self.objective.forward(self.model, inputs)
         loss = self.objective.loss(logits.float(), labels)
         value = loss.item()
+        facts = self.schedule, self.train.lines[rows], inputs["input_ids"], "training data"
         if not math.isfinite(value):
-            raise NotFiniteError(value, self.schedule, self.train.lines[rows], inputs["input_ids"], "training data")
+            raise NotFiniteError(value, None, *facts)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_norm)
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_norm).item()
+        if not math.isfinite(norm):
+            raise NotFiniteError(value, norm, *facts)
         self.optimizer.step()
         self.schedule.step()
         return value

@@ -28,6 +28,7 @@ from edge_albert.training.data.rows import Place, Row, Rows, Source, read_text, 
 from edge_albert.training.finetuning.objectives import Objective
 from edge_albert.training.metrics import glue
 
+_GAP = re.compile(r"(?<!\w)_+(?!\w)")  # not one within a word
 # The names of a row's fields, the first that is there: RACE's, then those usual elsewhere.
 _CONTEXT, _OPTIONS, _ANSWER = ("article", "context"), ("options", "choices"), ("answer", "label")
 
@@ -44,9 +45,9 @@ class ChoiceQuestion:
 
 
 def option_text(question: str, option: str) -> str:
-    """The second text of the pair: the question with the option in its gap, or behind it."""
-    if "_" in question:
-        return question.replace("_", option)
+    """The second text of the pair: the question with the option in its gap (a run of underscores), or behind it."""
+    if _GAP.search(question):
+        return _GAP.sub(lambda gap: option, question)
     return f"{question} {option}" if question else option
 
 

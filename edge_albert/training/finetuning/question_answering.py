@@ -75,8 +75,10 @@ def _parse(row: Row, place: Place) -> Question | str:
     question, context = text_of(row.get("question")), text_of(row.get("context"))
     if not question.strip() or not context.strip():
         return f"empty {'context' if question.strip() else 'question'}"
-    answers = list(_answers(row.get("answers")))
-    impossible = row.get("is_impossible")
+    said, impossible = row.get("answers"), row.get("is_impossible")
+    if not isinstance(said, list | Mapping) and not impossible:
+        return "no list of answers: [{text, answer_start}, …], or an empty one where there is none"
+    answers = list(_answers(said))
     if impossible is not None and bool(impossible) == bool(answers):
         return "is_impossible, and has answers" if answers else "no answer, and not is_impossible"
     for text, start in answers:

@@ -23,7 +23,7 @@ import torch
 from edge_albert import __version__
 from edge_albert.atomic import atomic_folder
 from edge_albert.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from edge_albert.config import PRESETS, AlbertConfig, preset
+from edge_albert.config import UNTRAINED, AlbertConfig, preset
 from edge_albert.early_exit import check_shape, criteria_for
 from edge_albert.errors import DataError, EdgeAlbertError, TokenizerError
 from edge_albert.model import AlbertForTask, build_model
@@ -175,7 +175,7 @@ def _read_parts(request: Request) -> dict[str, Examples[Any]]:
         if len(labels) < 2:
             raise DataError(f"{request.train}: every row has the label {labels[0]!r}: a classifier needs two or more")
         for part in parts.values():
-            refuse_unseen_labels(part, labels, request.kit.labels_of)
+            refuse_unseen_labels(part, labels, labels_of=request.kit.labels_of)
     return parts
 
 
@@ -206,7 +206,7 @@ def _opened(request: Request, labels: Sequence[str] | None) -> Iterator[_Start]:
     """The model with its tokenizer; a tokenizer given as a bare file has a temporary folder while this lasts."""
     with tempfile.TemporaryDirectory(prefix="edge-albert-") as scratch:
         folder = None if request.tokenizer is None else _tokenizer_folder(request.tokenizer, Path(scratch))
-        if request.model in PRESETS and not Path(request.model).is_dir():
+        if request.model in UNTRAINED and not Path(request.model).is_dir():
             if folder is None:
                 raise TokenizerError(f"the preset {request.model} has no tokenizer: name one with --tokenizer")
             tokenizer = load_tokenizer(folder)
@@ -253,12 +253,16 @@ def _with_dropout(config: AlbertConfig, rate: float | None) -> AlbertConfig:
 
 
 def _tokenizer_folder(given: Path, scratch: Path) -> Path:
-    """A folder that holds the tokenizer: the given one, or `scratch` with a copy of the given file."""
+    """A folder that holds the tokenizer: the given one, or `scratch` with a copy of the given file and of the rules
+    beside it, which say whether case is kept."""
     if given.is_dir():
         return given
     if not given.is_file():
         raise TokenizerError(f"{given}: no such file or folder")
     shutil.copyfile(given, scratch / ("vocab.txt" if given.suffix == ".txt" else "spiece.model"))
+    rules = given.parent / "tokenizer_config.json"
+    if rules.is_file():
+        shutil.copyfile(rules, scratch / rules.name)
     return scratch
 
 

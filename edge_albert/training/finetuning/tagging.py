@@ -20,7 +20,7 @@ from torch import Tensor
 from edge_albert.errors import DataError
 from edge_albert.tokenizer import Encoding, Tokenizer
 from edge_albert.training.data.batches import Inputs, TokenRows, on_device, pad_arrays, padded
-from edge_albert.training.data.examples import Columns, Examples, collect, pick_column, text_of
+from edge_albert.training.data.examples import ColumnChoice, Columns, Examples, collect, pick_column, text_of
 from edge_albert.training.data.rows import (
     Place,
     Row,
@@ -63,19 +63,34 @@ def read_sentences(source: Source, columns: Columns, *, skip_bad: bool) -> Examp
     sentence is bad when it has no words, another number of tags than of words, or an empty word or tag. Raises
     DataError as `collect` does.
     """
-    chosen: list[str] = []
+
+    def pick(names: list[str]) -> tuple[str, str]:
+        text = pick_column("text", columns.text, WORD_COLUMNS, names, source)
+        return text, pick_column("label", columns.label, TAG_COLUMNS, names, source)
+
+    choose = ColumnChoice(pick, skip_bad)
 
     def parse(row: Row, place: Place) -> TaggedSentence | str:
-        if not chosen:
-            names = list(row)
-            chosen.append(pick_column("text", columns.text, WORD_COLUMNS, names, source))
-            chosen.append(pick_column("label", columns.label, TAG_COLUMNS, names, source))
+        chosen = choose(row)
         words, tags = (row.get(name) for name in chosen)
         if not isinstance(words, list) or not isinstance(tags, list):
             return f"{' and '.join(chosen)} are not lists"
         return _sentence(list(map(text_of, words)), list(map(text_of, tags)), place)
 
-    return collect(source, structured_rows(source, _file_rows), parse, skip_bad=skip_bad)
+    return _with_names(collect(source, structured_rows(source, _file_rows), parse, skip_bad=skip_bad))
+
+
+def _with_names(found: Examples[TaggedSentence]) -> Examples[TaggedSentence]:
+    """As given. DataError for tags that entities cannot be read from: numbers without names, and BILOU's."""
+    tags = {tag for row in found.rows for tag in row.tags}
+    if all(tag.isdigit() for tag in tags):
+        raise DataError(
+            f"{found.path}: the tags are numbers ({', '.join(sorted(tags)[:3])}), which say nothing of where an entity "
+            "begins and ends: write their names, such as O, B-PER, I-PER"
+        )
+    if bilou := sorted(tag for tag in tags if tag.startswith(("U-", "L-"))):
+        raise DataError(f"{found.path}: the tag {bilou[0]} is BILOU's: write S- for U- and E- for L-")
+    return found
 
 
 def _sentence(words: list[str], tags: list[str], place: Place) -> TaggedSentence | str:

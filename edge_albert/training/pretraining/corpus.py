@@ -27,6 +27,7 @@ from edge_albert.errors import DataError
 
 Document = list[str]  # sentences, none of them empty
 
+TEXT_FIELD = "text"
 LONGEST_DOCUMENT = 50_000  # sentences: text without blank lines is cut there, or all of it would have to be in memory
 SUFFIXES = (".txt", ".jsonl", ".txt.xz", ".jsonl.xz")
 # The look-behind keeps it linear: a run of dots is tried once, from its beginning.
@@ -44,23 +45,29 @@ def split_sentences(line: str) -> list[str]:
 class DatasetSource:
     """A data set of the Hugging Face hub, or a local one (`datasets.load_dataset`'s first argument), read as a stream.
 
+    config: which of its configurations, where it has several.
+
     Its shards are read one after the other; nothing but the current rows is in memory. Needs the package `datasets`.
     """
 
     name: str
     split: str = "train"
+    config: str | None = None
+
+    def __str__(self) -> str:
+        return self.name if self.config is None else f"{self.name}:{self.config}"
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """The rows in order. Raises DataError when there is no such data set, or its files cannot be read."""
         try:
             from datasets import load_dataset
         except ModuleNotFoundError:
-            raise DataError(f"data set {self.name}: needs the package datasets: pip install datasets") from None
+            raise DataError(f"data set {self}: needs the package datasets: pip install datasets") from None
         try:
-            yield from load_dataset(self.name, split=self.split, streaming=True)
+            yield from load_dataset(self.name, self.config, split=self.split, streaming=True)
         except (OSError, ValueError) as error:
             reason = " ".join(str(error).split())
-            raise DataError(f"data set {self.name}, split {self.split}: cannot be read ({reason})") from None
+            raise DataError(f"data set {self}, split {self.split}: cannot be read ({reason})") from None
 
 
 Source = Path | DatasetSource
@@ -75,7 +82,7 @@ class Corpus:
     naming the line.
     """
 
-    def __init__(self, sources: Sequence[Source], *, text_field: str = "text") -> None:
+    def __init__(self, sources: Sequence[Source], *, text_field: str = TEXT_FIELD) -> None:
         self.sources: list[Source] = []
         for source in sources:
             self.sources += _corpus_files(source) if isinstance(source, Path) else [source]
@@ -85,13 +92,18 @@ class Corpus:
 
     @property
     def description(self) -> list[str]:
-        """One line per source, to tell two corpora apart: a file's name and size, or a data set's name and split."""
+        """One line per source, to tell two corpora apart: a file's name and size, or a data set's name and split; and
+        which field of a row is read, unless it is the usual one."""
         return [
-            f"{source.name}, {source.stat().st_size} bytes"
+            f"{source.name}, {source.stat().st_size} bytes{self._field_of(source)}"
             if isinstance(source, Path)
-            else f"{source.name}, {source.split}"
+            else f"{source}, {source.split}{self._field_of(source)}"
             for source in self.sources
         ]
+
+    def _field_of(self, source: Source) -> str:
+        has_fields = isinstance(source, DatasetSource) or ".jsonl" in source.name
+        return f", field {self.text_field}" if has_fields and self.text_field != TEXT_FIELD else ""
 
     def documents(self) -> Iterator[Document]:
         """Every document that has a sentence. May be called again, and then begins anew."""

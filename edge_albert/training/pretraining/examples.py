@@ -94,15 +94,15 @@ def pack(store: TokenStore, room: int, *, seed: int, epoch: int, held_out: bool 
     HELD_OUT_EVERY documents keeps none.
     """
     keep_some = store.documents >= HELD_OUT_EVERY
-    columns: list[list[tuple[int, int, int]]] = []
+    columns: list[np.ndarray] = []  # of each shard: its examples' (document, start, stop)
     first = 0
     for number, shard in enumerate(store.shards):
         random = np.random.default_rng([_PACK, seed, epoch, number])
         documents = range(len(shard.documents) - 1)
         wanted = [d for d in documents if (keep_some and (first + d) % HELD_OUT_EVERY == 0) == held_out]
-        columns.append(list(_pack_shard(shard, wanted, room, random)))
+        columns.append(np.fromiter(_pack_shard(shard, wanted, room, random), np.dtype((np.int64, 3))))
         first += len(documents)
-    flat = np.array([row for rows in columns for row in rows], dtype=np.int64).reshape(-1, 3)
+    flat = np.concatenate(columns)
     shards = np.repeat(np.arange(len(columns), dtype=np.int32), [len(rows) for rows in columns])
     return Spans(shards, flat[:, 0], flat[:, 1], flat[:, 2])
 

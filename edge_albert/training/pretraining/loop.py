@@ -113,7 +113,7 @@ class Pretrainer:
                     started, tokens = time.monotonic(), self.tokens
                 stop = self.ranks.sum([asked.is_set()])[0] > 0
                 if self.step % self.recipe.checkpoint_every == 0 or last or stop:
-                    self._checkpoint()
+                    self._checkpoint(look=last or not stop)  # who asks to stop cannot wait
                     started, tokens = time.monotonic(), self.tokens
                 if stop and not last:
                     raise KeyboardInterrupt
@@ -212,11 +212,13 @@ class Pretrainer:
 
     # -- files ---------------------------------------------------------------------------------------------------------
 
-    def _checkpoint(self) -> None:
-        figures = self.evaluate()
+    def _checkpoint(self, *, look: bool) -> None:
+        """Write one. look: at the held-out examples first."""
+        figures = self.evaluate() if look else {}
         if not self.ranks.is_first:
             return
-        self._log({"event": "evaluation", "step": self.step, **figures, **self._spent()})
+        if look:
+            self._log({"event": "evaluation", "step": self.step, **figures, **self._spent()})
         state = {
             "optimizer": self.optimizer.state_dict(), "schedule": self.schedule.state_dict(), "step": self.step,
             "epoch": self.epoch, "batch": self.batch, **self._spent(),
@@ -238,6 +240,7 @@ class Pretrainer:
             self.step, self.epoch, self.batch = state["step"], state["epoch"], state["batch"]
             self.tokens, self.cpu_started = state["tokens"], self.cpu_started - state["cpu_seconds"]
         if self.ranks.is_first:
+            resume.sweep(self.folder / "checkpoints")
             _forget_after(self.folder / "log.jsonl", self.step)
         self.ranks.barrier()
 
@@ -285,5 +288,7 @@ def _as_it_is(micro: list[Batch]) -> list[Batch]:
 
 
 def _leave_ctrl_c(worker: int) -> None:
-    """In a data worker: Ctrl-C is for the training process, which needs its workers until the step is done."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """In a data worker: Ctrl-C and SIGTERM, which go to the whole process group, are for the training process, which
+    needs its workers until the step is done and then ends them."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)

@@ -155,6 +155,11 @@ def check_init(checkpoint: Checkpoint, config: AlbertConfig, tokenizer: Tokenize
         )
     for name, shape in expected_shapes(config, None).items():
         tensor = checkpoint.tensors.get(name)
+        if tensor is None and name.startswith(("albert.embeddings.", "albert.encoder.")):
+            raise ConfigError(
+                f"{checkpoint.source}: has no {name}, which the run's shape needs: with --init, --set may only change "
+                "what has no weights"
+            )
         if tensor is not None and tensor.shape != shape:
             raise ConfigError(
                 f"{checkpoint.source}: {name} is {tensor.shape}, the run's shape needs {shape}: with --init, --set may "
