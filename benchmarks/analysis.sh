@@ -23,6 +23,7 @@ fi
 set -- "$corpus" --tokenizer "$runs/vocab-8k" --shards "$runs/shards-8k" --work "$runs/ablation"
 "$python" -m edge_albert.analyze ablate "$@" --seed 1 &
 first=$!
+trap 'kill "$first" 2>/dev/null || true' EXIT
 "$python" -m edge_albert.analyze ablate "$@" --seed 2
 wait "$first"
 analyze ablate "$@"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 from edge_albert.cli import leave_without, run_command
 
 try:
-    from edge_albert.analysis.record import Part, Record, check_place, read_text, refresh_document, write_part
+    from edge_albert.analysis.record import Part, Record, check_place, refresh_document, write_part
     from edge_albert.config import PRESETS, AlbertConfig
     from edge_albert.errors import EdgeAlbertError
 except ModuleNotFoundError as error:
@@ -60,12 +61,10 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command; returns the exit status."""
     words = sys.argv[1:] if argv is None else argv
     options = parser().parse_args(words)
-    if options.document is not None:
-        if options.output is None:
-            raise EdgeAlbertError("--document needs --output: the pictures it shows have to lie somewhere")
-        read_text(options.document)
+    if options.document is not None and options.output is None:
+        raise EdgeAlbertError("--document needs --output: the pictures it shows have to lie somewhere")
     if options.output is not None:
-        check_place(options.part, options.output, force=options.force)
+        check_place(options.part, options.output, options.document, force=options.force)
     _, _, _, run = _PARTS[options.part]
     measured = run(options, shlex.join(["python", "-m", "edge_albert.analyze", *words]))
     if measured is None:
@@ -88,12 +87,18 @@ def _add_count(part: argparse.ArgumentParser) -> None:
 
 def _count(options: argparse.Namespace, command: str) -> tuple[Part, Record]:
     count = import_module("edge_albert.analysis.count")
-    own = {}
+    own: dict[str, AlbertConfig] = {}
     for path in options.config:
         file = path / "config.json" if path.is_dir() else path
         name = file.resolve().parent.name if file.name == "config.json" else file.stem
-        own[name if name not in own and name not in PRESETS else str(path)] = AlbertConfig.from_json(file)
+        own[_free_name(name, [*own, *PRESETS, *count.BERTS])] = AlbertConfig.from_json(file)
     return count.PART, count.measure(own, command)
+
+
+def _free_name(name: str, taken: Sequence[str]) -> str:
+    """The name, or with a number behind it where a preset or an earlier file has it."""
+    names = (name if number == 1 else f"{name} ({number})" for number in itertools.count(1))
+    return next(one for one in names if one not in taken)
 
 
 def _add_speed(part: argparse.ArgumentParser) -> None:
@@ -114,12 +119,14 @@ def _add_layers(part: argparse.ArgumentParser) -> None:
     part.add_argument("--texts", type=Path, required=True, metavar="FILE", help="texts, one a line")
     part.add_argument("--data", type=Path, metavar="FILE", help="labelled texts, for the accuracy after each iteration")
     part.add_argument("--quick", action="store_true", help="a minute: few texts")
+    import_module("edge_albert.data_options").add_columns(part.add_argument_group("columns of --data"))
 
 
 def _layers(options: argparse.Namespace, command: str) -> tuple[Part, Record]:
     layers = import_module("edge_albert.analysis.layers")
     few = {"most_texts": 32, "most_labelled": 128} if options.quick else {}
-    request = layers.Request(tuple(options.model), options.texts, options.data, **few)
+    data = import_module("edge_albert.data_options").text_file(options.data, options)
+    request = layers.Request(tuple(options.model), options.texts, data, **few)
     return layers.PART, layers.measure(request, command)
 
 

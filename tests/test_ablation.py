@@ -20,6 +20,7 @@ from pretrain_helpers import losses, make_shards, weights, write_corpus  # noqa:
 
 from edge_albert.analysis import ablation, ablation_report, recipes  # noqa: E402
 from edge_albert.analysis.ablation import Place, run, score  # noqa: E402
+from edge_albert.analysis.record import checked_out_commit  # noqa: E402
 from edge_albert.analyze import main  # noqa: E402
 from edge_albert.checkpoint import read_checkpoint  # noqa: E402
 from edge_albert.config import count_parameters, preset  # noqa: E402
@@ -192,7 +193,10 @@ def test_folder_with_other_data_is_refused(
     whole: tuple[Path, dict[str, Any]], made: tuple[Path, Path], tmp_path: Path
 ) -> None:
     with pytest.raises(EdgeAlbertError, match=r"shards is \".*/shards\" there and \".*/others\" here"):
-        run(TINY, Place(whole[0], made[0], tmp_path / "others", [tmp_path / "corpus.txt"]), "")
+        run(TINY, Place(whole[0], made[0], tmp_path / "others", [write_corpus(tmp_path / "corpus.txt")]), "")
+    write_corpus(tmp_path / "corpus.txt", documents=9)
+    with pytest.raises(DataError, match="made of another corpus"):
+        run(TINY, replace(place(made, whole[0]), corpus=[tmp_path / "corpus.txt"]), "")
     tokenizer = tmp_path / "tokenizer"
     shutil.copytree(made[0], tokenizer)
     rules = {"do_lower_case": False, "keep_accents": True}
@@ -223,6 +227,26 @@ def test_other_folders_are_refused(whole: tuple[Path, dict[str, Any]], made: tup
     replace(plan, recipe=replace(plan.recipe, learning_rate=0.5)).write(base)
     with pytest.raises(EdgeAlbertError, match=r"run\.json: from another recipe: learning_rate is 0\.5 there"):
         run(TINY, place(made, work), "")
+
+
+def test_scores_say_their_commit_and_may_be_of_few_examples(
+    whole: tuple[Path, dict[str, Any]], made: tuple[Path, Path]
+) -> None:
+    folder = place(made, whole[0]).run_folder(recipes.BASE, 1)
+    kept = json.loads((folder / "score.json").read_text())
+    assert kept["commit"] == checked_out_commit()
+    assert kept["examples"] > 3
+    assert score(folder, 1, most=3)["examples"] == 3
+    record = {"cells": {"a": {"seeds": {"1": {"commit": "abc"}, "2": {}}}}}
+    said = ablation_report._commits(record)
+    assert said == "; trained at commit abc; 1 of 2 models do not say at which commit they were trained"
+
+
+@pytest.mark.usefixtures("few")
+def test_a_neighbour_that_begins_too_is_no_stranger(made: tuple[Path, Path], tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    (work / ".edge-albert-0123456789abcdef.tmp").mkdir(parents=True)
+    assert run(TINY, place(made, work), "")["cells"].keys() == FEW.keys()
 
 
 def test_neither_corpus_nor_shards(made: tuple[Path, Path], tmp_path: Path) -> None:
@@ -323,7 +347,7 @@ def test_quick_grid_from_text_to_tables(
     words = ["ablate", str(corpus), "--tokenizer", str(made[0]), "--work", str(work), "--output", str(out), "--quick"]
     assert main(words) == 0
     printed = capsys.readouterr()
-    assert "12 models × 1 seeds, 2 steps of 8 × 32 tokens each" in printed.err
+    assert "12 models × 1 seed, 2 steps of 8 × 32 tokens each" in printed.err
     for table in recipes.TABLES.values():
         assert f"(the paper's {table.paper})" in printed.out
         for label in table.rows:

@@ -172,6 +172,26 @@ def test_command_counts_a_shape_of_the_users_own(tmp_path: Path, capsys: pytest.
     assert "| mine |" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name", ["bert-base", "albert-base-v2"])
+def test_a_users_shape_replaces_none_of_ours(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    (folder / "config.json").write_text(SMALL.to_json())
+    assert main(["count", "--config", str(folder), str(folder), "--json"]) == 0
+    shapes = json.loads(capsys.readouterr().out)["shapes"]
+    assert shapes[name]["parameters"]["total"] > 10e6
+    mine = [shapes[f"{name} ({number})"]["parameters"]["total"] for number in (2, 3)]
+    assert mine == [parameters(theirs(SMALL))] * 2
+
+
+def test_a_berts_config_is_not_counted_as_an_alberts(tmp_path: Path) -> None:
+    path = tmp_path / "bert_config.json"
+    said = {"hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12, "vocab_size": 30522}
+    path.write_text(json.dumps(said))
+    with pytest.raises(ConfigError, match=r"bert_config\.json: has neither model_type nor embedding_size"):
+        main(["count", "--config", str(path)])
+
+
 def test_command_writes_numbers_and_picture_once(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     out = tmp_path / "out"
@@ -179,7 +199,13 @@ def test_command_writes_numbers_and_picture_once(tmp_path: Path) -> None:
     assert sorted(path.name for path in out.iterdir()) == ["count.json", "count.svg"]
     with pytest.raises(EdgeAlbertError, match=r"count\.json: exists already.*--force"):
         main(["count", "--output", str(out)])
+    (out / "count-old.svg").write_text("of a run that showed more")
     main(["count", "--output", str(out), "--force"])
+    assert not (out / "count-old.svg").exists()
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(EdgeAlbertError, match="file: is a file: name a folder with --output"):
+        main(["count", "--output", str(tmp_path / "file")])
+    assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_hidden_size_not_divisible_by_heads(tmp_path: Path) -> None:
@@ -202,6 +228,7 @@ def test_document_without_a_place(tmp_path: Path) -> None:
     with pytest.raises(EdgeAlbertError, match="no place for count"):
         main(["count", "--output", str(tmp_path / "out"), "--document", str(document)])
     assert document.read_text() == "# nothing here\n"
+    assert not (tmp_path / "out").exists(), "said before anything is measured"
     with pytest.raises(EdgeAlbertError, match="--document needs --output"):
         main(["count", "--document", str(document)])
 

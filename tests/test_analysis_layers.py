@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,16 @@ torch = pytest.importorskip("torch")
 from tiny_models import tiny_checkpoint, tiny_config, tiny_tensors  # noqa: E402
 from tiny_spiece import tiny_corpus  # noqa: E402
 
+from calibration.exits import ExitModel  # noqa: E402
+from calibration.gate import read_evaluation  # noqa: E402
+from calibration.texts import TextFile  # noqa: E402
 from edge_albert.analysis.layers import PART, Request, measure, short_names  # noqa: E402
 from edge_albert.analyze import main  # noqa: E402
-from edge_albert.checkpoint import write_checkpoint  # noqa: E402
-from edge_albert.errors import DataError, EdgeAlbertError  # noqa: E402
+from edge_albert.checkpoint import read_checkpoint, write_checkpoint  # noqa: E402
+from edge_albert.errors import DataError, EdgeAlbertError, TokenizerError  # noqa: E402
+from edge_albert.tasks import get_task  # noqa: E402
 from edge_albert.tokenizer import load_tokenizer  # noqa: E402
+from edge_albert.train_vocab import train_spiece  # noqa: E402
 
 TEXTS = ("the baker paints the door", "a child sings", "the old farmer opens the small window in the morning", "birds")
 LABELS = ("label 2", "label 0", "label 1", "label 2")
@@ -110,7 +116,7 @@ def test_reading_out_is_transformers_model_with_fewer_or_more_iterations(
     data.write_text("\n".join(["text\tlabel", *lines]) + "\n", encoding="utf-8")
     expected = [np.mean(np.equal(said, answers[0])) for said in answers]
     assert min(expected) < max(expected) == 1
-    (measured,) = measure(Request((str(shared),), texts, data), "")["models"]
+    (measured,) = measure(Request((str(shared),), texts, TextFile(data)), "")["models"]
     assert measured["readout"]["metric"] == "accuracy"
     assert measured["readout"]["rows"] == len(rows)
     assert measured["readout"]["scores"] == pytest.approx(expected)
@@ -140,13 +146,36 @@ def test_pre_training_checkpoint_has_curves_and_is_not_judged(
     config = tiny_config("text-classification")
     folder = tmp_path / "run" / "model"
     write_checkpoint(folder, config, tiny_tensors(config, None), tokenizer_folder=shared)
-    bare, judged = measure(Request((str(folder), str(shared)), texts, data), "")["models"]
+    bare, judged = measure(Request((str(folder), str(shared)), texts, TextFile(data)), "")["models"]
     assert bare["name"] == "run"
     assert "readout" not in bare
     assert len(bare["curves"]["l2_distance"]) == 6
     assert "readout" in judged
     with pytest.raises(EdgeAlbertError, match="no model has a head that it could judge"):
-        measure(Request((str(folder),), texts, data), "")
+        measure(Request((str(folder),), texts, TextFile(data)), "")
+
+
+def test_each_depth_is_read_by_the_head_that_was_trained_there(texts: Path, data: Path, tmp_path: Path) -> None:
+    """With a head for every iteration, as the exits themselves answer; beyond the last, by the last."""
+    extra = {"early_exit": {"heads": "per-iteration"}}
+    folder = tiny_checkpoint(tmp_path / "exits", num_hidden_layers=3, extra=extra)
+    (measured,) = measure(Request((str(folder),), texts, TextFile(data)), "")["models"]
+    read, tokenizer = read_checkpoint(folder), load_tokenizer(folder)
+    evaluation = read_evaluation(TextFile(data), None, read.config, get_task("text-classification"), tokenizer)
+    answers = ExitModel(read.config, read.tensors, get_task("text-classification")).rows(evaluation.judged.encodings)
+    gold = evaluation.judged.gold
+    for depth in range(3):
+        expected = np.mean([row[depth].argmax() == label for row, label in zip(answers, gold, strict=True)])
+        assert measured["readout"]["scores"][depth] == pytest.approx(expected)
+
+
+def test_columns_of_the_labelled_file(shared: Path, texts: Path, data: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.tsv"
+    other.write_text(data.read_text().replace("text\tlabel", "body\tfolder", 1))
+    words = ["layers", "--model", str(shared), "--texts", str(texts), "--data", str(other)]
+    with pytest.raises(DataError, match="--text-column"):
+        main(words)
+    assert main([*words, "--text-column", "body", "--label-column", "folder"]) == 0
 
 
 def test_names_tell_models_apart() -> None:
@@ -170,6 +199,14 @@ def test_text_file_without_text(content: bytes, shared: Path, tmp_path: Path) ->
     path.write_bytes(content)
     with pytest.raises(DataError, match=r"empty\.txt: (holds no text|not UTF-8)"):
         main(["layers", "--model", str(shared), "--texts", str(path)])
+
+
+def test_tokenizer_of_another_model(shared: Path, texts: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "mixed"
+    shutil.copytree(shared, folder)
+    (folder / "spiece.model").write_bytes(train_spiece(iter(tiny_corpus()), 150))
+    with pytest.raises(TokenizerError, match="150 entries, the model's vocab_size is 176: they belong to different"):
+        main(["layers", "--model", str(folder), "--texts", str(texts)])
 
 
 def test_label_that_the_model_lacks(shared: Path, texts: Path, tmp_path: Path) -> None:

@@ -38,6 +38,12 @@ def test_rows_differ_in_the_shape_alone() -> None:
     assert macs["half the iterations"] == pytest.approx(macs[speed.ALBERT] / 2, rel=0.01)
 
 
+@pytest.mark.parametrize(("base", "precisions"), [("albert-xlarge-v2", ("fp32",)), ("albert-xxlarge-v1", ("int8",))])
+def test_files_that_no_format_holds_are_refused_first(base: str, precisions: tuple[str, ...]) -> None:
+    with pytest.raises(ConfigError, match=rf"{base}: with nothing shared, E = H it is \d\.\d GB in "):
+        speed.measure(replace(speed.Plan(), base=base, precisions=precisions), "")
+
+
 def test_files_are_as_large_as_their_parameters(record: dict) -> None:
     base = preset("tiny")
     for row in record["rows"]:

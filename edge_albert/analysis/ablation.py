@@ -26,8 +26,8 @@ from typing import Any
 import numpy as np
 
 from edge_albert.analysis.recipes import BASE, CELLS, AblationRecipe
-from edge_albert.analysis.record import Record, begin
-from edge_albert.atomic import write_file_atomic
+from edge_albert.analysis.record import Record, begin, checked_out_commit
+from edge_albert.atomic import HALF_WRITTEN, write_file_atomic
 from edge_albert.checkpoint import read_checkpoint
 from edge_albert.config import count_parameters
 from edge_albert.errors import DataError, EdgeAlbertError
@@ -35,6 +35,7 @@ from edge_albert.model import AlbertForPreTraining, build_model
 from edge_albert.tokenizer import Tokenizer, load_tokenizer
 from edge_albert.training.device import pick_device
 from edge_albert.training.distributed import Ranks
+from edge_albert.training.pretraining.corpus import Corpus
 from edge_albert.training.pretraining.evaluation import held_out_sums
 from edge_albert.training.pretraining.examples import ExampleMaker, Spans, pack, special_tokens
 from edge_albert.training.pretraining.loss import PretrainingLoss, means
@@ -108,6 +109,7 @@ def train(recipe: AblationRecipe, place: Place, seeds: Sequence[int]) -> Tokeniz
         if not place.score_file(cell, seed).exists():
             print(f"{number} of {len(runs)}: {cell}, seed {seed}", file=sys.stderr, flush=True)
             _train(recipe, cell, seed, place, tokenizer)
+        _remove_checkpoints(place.run_folder(cell, seed))
     return tokenizer
 
 
@@ -132,16 +134,17 @@ def describe(recipe: AblationRecipe) -> dict[str, Any]:
     out |= {f"pretrain.{name}": value for name, value in asdict(recipe.pretrain).items() if name != "seed"}
     for cell, changes in CELLS.items():
         out[f"cells.{cell}"] = asdict(changes)
-    return {**out, "seeds": list(recipe.seeds), "passes": recipe.passes}
+    most = {} if recipe.most_scored is None else {"most_scored": recipe.most_scored}
+    return {**out, "seeds": list(recipe.seeds), "passes": recipe.passes, **most}
 
 
 def _check_folder(recipe: AblationRecipe, place: Place, vocabulary: str) -> None:
     """Write ablation.json into a new folder, or compare the one that is there."""
     work, path = place.work, place.work / "ablation.json"
-    data = {"shards": os.path.relpath(place.shards, work), "vocabulary": vocabulary}
+    data = {"shards": os.path.relpath(place.shards, work), "vocabulary": vocabulary, "corpus": _corpus(place)}
     wanted = json.loads(json.dumps({"format": FORMAT, **describe(recipe), **data}))
     if not path.exists():
-        if work.exists() and (not work.is_dir() or any(work.iterdir())):
+        if work.exists() and not _holds_nothing(work) and not path.exists():  # which another process may write now
             raise EdgeAlbertError(f"{work}: holds something else than an ablation: name a new folder with --work")
         write_file_atomic(path, json.dumps(wanted, indent=1) + "\n")
         return
@@ -152,6 +155,20 @@ def _check_folder(recipe: AblationRecipe, place: Place, vocabulary: str) -> None
                 f"{path}: from another recipe: {name} is {json.dumps(found.get(name))} there and "
                 f"{json.dumps(wanted.get(name))} here: name another --work"
             )
+
+
+def _holds_nothing(folder: Path) -> bool:
+    return folder.is_dir() and all(path.match(HALF_WRITTEN) for path in folder.iterdir())
+
+
+def _corpus(place: Place) -> list[str]:
+    """What is learnt from, as the shards say it, or the sources before there are any. DataError when these differ."""
+    if not place.shards.exists():
+        return Corpus(list(place.corpus)).description
+    store = TokenStore(place.shards)
+    if place.corpus:
+        store.check_corpus(Corpus(list(place.corpus)))
+    return store.corpus
 
 
 def _read_json(path: Path, remedy: str) -> dict[str, Any]:
@@ -168,7 +185,7 @@ def _read_json(path: Path, remedy: str) -> dict[str, Any]:
 
 
 def _train(recipe: AblationRecipe, cell: str, seed: int, place: Place, tokenizer: Tokenizer) -> None:
-    """Train the cell, from its newest checkpoint on if it has one, and score it; then its checkpoints are removed."""
+    """Train the cell, from its newest checkpoint on if it has one, and score it."""
     folder = place.run_folder(cell, seed)
     trained = recipe.pretrain_of(CELLS[cell], seed)
     plan = Plan(fit_config(recipe.config_of(CELLS[cell]), tokenizer, trained), trained, place.shards)
@@ -179,7 +196,12 @@ def _train(recipe: AblationRecipe, cell: str, seed: int, place: Place, tokenizer
     _held_out(TokenStore(place.shards), trained, trained.objective)  # what is missing is said before the training
     if not (folder / "model").exists():  # which is written last of all
         pretrain(folder, Ranks(0, 1, pick_device()), workers=0)
-    write_file_atomic(place.score_file(cell, seed), json.dumps(score(folder, recipe.passes), indent=1) + "\n")
+    found = {**score(folder, recipe.passes, recipe.most_scored), "commit": checked_out_commit()}
+    write_file_atomic(place.score_file(cell, seed), json.dumps(found, indent=1) + "\n")
+
+
+def _remove_checkpoints(folder: Path) -> None:
+    """Of a finished run."""
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
 
 
@@ -199,11 +221,11 @@ def _check_plan(folder: Path, plan: Plan) -> None:
 # -- scoring -----------------------------------------------------------------------------------------------------------
 
 
-def score(folder: Path, passes: int) -> dict[str, float]:
+def score(folder: Path, passes: int, most: int | None = None) -> dict[str, float]:
     """A finished run's figures on its held-out examples: mlm_loss (nats) and mlm_accuracy in the form it was trained
     on; sop_loss, sop_accuracy, nsp_loss, nsp_accuracy of its order head on both tasks; examples, tokens_seen, seconds.
 
-    Raises DataError when the shards keep no documents for it.
+    most: held-out examples that are used, evenly over all. Raises DataError when the shards keep no documents for it.
     """
     plan, tokenizer = Plan.read(folder), load_tokenizer(folder / "tokenizer")
     store = TokenStore(plan.shards)
@@ -211,11 +233,11 @@ def score(folder: Path, passes: int) -> dict[str, float]:
     assert isinstance(model, AlbertForPreTraining)
     load_arrays(model, read_checkpoint(folder / "model").tensors)
     model.to(pick_device())
-    own = _figures(model, store, tokenizer, plan.recipe, plan.recipe.objective, passes)
+    own = _figures(model, store, tokenizer, plan.recipe, plan.recipe.objective, passes, most)
     out = {name: own[name] for name in ("mlm_loss", "mlm_accuracy", "examples")}
     for task in ("sop", "nsp"):
         trained = task == plan.recipe.objective
-        figures = own if trained else _figures(model, store, tokenizer, plan.recipe, task, passes)
+        figures = own if trained else _figures(model, store, tokenizer, plan.recipe, task, passes, most)
         out |= {f"{task}_{name}": figures[f"order_{name}"] for name in ("loss", "accuracy")}
     last = [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()][-1]
     return {**out, "tokens_seen": last["tokens"], "cpu_seconds": last["cpu_seconds"]}
@@ -230,15 +252,23 @@ def _held_out(store: TokenStore, recipe: PretrainRecipe, task: str) -> Spans:
 
 
 def _figures(
-    model: AlbertForPreTraining, store: TokenStore, tokenizer: Tokenizer, recipe: PretrainRecipe, task: str, passes: int
+    model: AlbertForPreTraining,
+    store: TokenStore,
+    tokenizer: Tokenizer,
+    recipe: PretrainRecipe,
+    task: str,
+    passes: int,
+    most: int | None,
 ) -> dict[str, float]:
-    """The model on every held-out example of a task, `passes` times, each with other masks, seams and orders."""
+    """The model on the held-out examples of a task, `passes` times, each with other masks, seams and orders."""
     spans = _held_out(store, recipe, task)
     maker, loss = ExampleMaker.of(store, tokenizer, task, 0, recipe.mask_share), PretrainingLoss(model, task)
     order = np.argsort(spans.stop - spans.start, kind="stable")
+    if most is not None:
+        order = order[np.unique(np.linspace(0, len(order) - 1, most).astype(int))]
     parts = np.split(order, range(_BATCH, len(order), _BATCH))
     sums = np.zeros(5)
     for epoch in range(passes):
         sums += held_out_sums(loss, maker, spans, parts, pad_id=tokenizer.pad_id, epoch=epoch)
     *totals, masked = sums.tolist()
-    return {**means(totals, masked, passes * len(spans)), "examples": len(spans)}
+    return {**means(totals, masked, passes * len(order)), "examples": len(order)}

@@ -150,12 +150,22 @@ def _how(record: Record) -> str:
         f"{recipe['pretrain.batch_size']} × {recipe['pretrain.max_length']} tokens, {recipe['pretrain.optimizer']} at "
         f"{recipe['pretrain.learning_rate']:g}, {recipe['pretrain.mask_share']:.0%} of the words masked; "
         f"{seen / 1e6:.1f} M tokens from a corpus of {data['tokens'] / 1e6:.1f} M; seeds "
-        f"{', '.join(map(str, recipe['seeds']))}; {hours:.1f} CPU hours in all. Scores are of {examples} held-out "
-        f"examples, each drawn {recipe['passes']} times: the mean over the seeds, in brackets the lowest and the "
-        "highest. Masked words are scored in the form that the model was trained on; chance is 50 % for both orders, "
-        "and the order head of the model without such an objective was never trained. Work is the multiply-adds of "
-        "training, the base being 1."
+        f"{', '.join(map(str, recipe['seeds']))}; {hours:.1f} CPU hours in all{_commits(record)}. Scores are "
+        f"of {examples} held-out examples, each drawn {recipe['passes']} times: the mean over the seeds, in brackets "
+        "the lowest and the highest. Masked words are scored in the form that the model was trained on; chance is 50 % "
+        "for both orders, and the order head of the model without such an objective was never trained. Work is the "
+        "multiply-adds of training, the base being 1."
     )
+
+
+def _commits(record: Record) -> str:
+    """At which commits the models were trained; the record's own is that of the report."""
+    said = [scores.get("commit") for cell in record["cells"].values() for scores in cell["seeds"].values()]
+    known = sorted({commit for commit in said if commit})
+    unknown = sum(commit is None for commit in said)
+    parts = [f"trained at commit {', '.join(known)}"] * bool(known)
+    parts += [f"{unknown} of {len(said)} models do not say at which commit they were trained"] * bool(unknown)
+    return "; ".join(["", *parts])
 
 
 def _row(label: str, cell: Mapping[str, Any]) -> tuple[str, ...]:

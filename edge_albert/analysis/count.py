@@ -47,6 +47,8 @@ def bert(size: str, vocab_size: int = 30522) -> Shape:
     return Shape(replace(PRESETS[f"bert-{size}-shape"], vocab_size=vocab_size), projected=False)
 
 
+BERTS = ("bert-base", "bert-large")  # what they are called in a record
+
 # the paper's Table 1: millions of parameters
 PAPER_TABLE_1: tuple[tuple[str, int, Shape], ...] = (
     ("BERT base", 108, bert("base", 28996)),
@@ -63,10 +65,11 @@ PAPER_TABLE_1: tuple[tuple[str, int, Shape], ...] = (
 def count_heads(config: AlbertConfig) -> dict[str, int]:
     """Parameters that each head adds to the encoder; the masked words' output matrix is the word embedding again."""
     e, h = config.embedding_size, config.hidden_size
+    own_heads = config.exit_heads == "per-iteration"  # early exit with a classifier after every iteration
     return {
         "masked words": (h * e + e) + 2 * e + config.vocab_size,
         "sentence order": 2 * (h + 1),
-        "classifier": config.num_labels * (h + 1),
+        "classifier": config.num_labels * (h + 1) * (config.num_hidden_layers if own_heads else 1),
         "question answering": 2 * (h + 1),
     }
 
@@ -119,7 +122,7 @@ def _shared(shape: Shape, shared: bool) -> int:
 
 def measure(own: Mapping[str, AlbertConfig], command: str) -> Record:
     """Everything above for BERT base and large, every preset, and the caller's own shapes by name."""
-    shapes = {"bert-base": bert("base"), "bert-large": bert("large")}
+    shapes = {name: bert(name.removeprefix("bert-")) for name in BERTS}
     shapes |= {name: Shape(config) for name, config in (PRESETS | dict(own)).items()}
     return {
         **begin("count", command, None),
@@ -281,7 +284,7 @@ _SHOWN = "Sharing and factorising take a BERT base from 109 to 12 million parame
 def draw(record: Record) -> dict[str, str]:
     """BERT base's and large's parameters with neither saving, each alone and both, and their multiply-adds."""
     panels = []
-    for name, title in (("bert-base", "BERT base"), ("bert-large", "BERT large")):
+    for name, title in zip(BERTS, ("BERT base", "BERT large"), strict=True):
         savings = record["shapes"][name]["savings"]
         names = ("as it is", "factorised", "shared", "both: ALBERT")
         said = [_millions(count) for count in savings.values()]

@@ -22,7 +22,7 @@ from edge_albert.analysis.picture import Panel, curves, draw_svg
 from edge_albert.analysis.record import Part, Record, begin, read_text
 from edge_albert.checkpoint import Checkpoint, read_checkpoint
 from edge_albert.config import AlbertConfig
-from edge_albert.errors import DataError, EdgeAlbertError
+from edge_albert.errors import DataError, EdgeAlbertError, TokenizerError
 from edge_albert.model import AlbertForTask, AlbertModel, AlbertOutput, build_model
 from edge_albert.progress import Progress
 from edge_albert.reports.tables import markdown_table
@@ -41,11 +41,11 @@ BEYOND = 2  # times as many iterations as trained
 
 @dataclass(frozen=True)
 class Request:
-    """models: checkpoint folders or hub names. texts: one a line. data: labelled text, as finetune reads it."""
+    """models: checkpoint folders or hub names. texts: one a line. data: labelled text, and how finetune reads it."""
 
     models: tuple[str, ...]
     texts: Path
-    data: Path | None = None
+    data: TextFile | None = None
     most_texts: int = MOST_TEXTS
     most_labelled: int = MOST_LABELLED
 
@@ -63,6 +63,15 @@ class _Opened:
         """Applications of a layer that the model was trained with."""
         return _applications(self.checkpoint.config)
 
+    def answer(self, number: int, encoded: AlbertOutput) -> Tensor:
+        """The logits of application `number`, from 0: of the head trained to read there, else of the last one."""
+        config = self.checkpoint.config
+        iteration, between = divmod(number + 1, config.inner_group_num)
+        if config.exit_heads == "per-iteration" and not between and iteration < config.num_hidden_layers:
+            read = encoded.last_hidden_state if encoded.pooler_output is None else encoded.pooler_output
+            return self.model.exits[iteration - 1](read)  # type: ignore[union-attr,index,operator]
+        return self.model.head(encoded)  # type: ignore[operator,union-attr]
+
     @property
     def longest(self) -> int:
         return self.checkpoint.config.max_position_embeddings
@@ -79,8 +88,8 @@ def measure(request: Request, command: str) -> Record:
     judged = [one for one in opened if one.checkpoint.task in OBJECTIVES]
     if request.data is not None and not judged:
         raise EdgeAlbertError(
-            f"{request.data}: no model has a head that it could judge ({', '.join(OBJECTIVES)}): leave --data out, or "
-            "name a fine-tuned model"
+            f"{request.data.path}: no model has a head that it could judge ({', '.join(OBJECTIVES)}): leave "
+            "--data out, or name a fine-tuned model"
         )
     chosen = _spread(texts, request.most_texts)
     models = []
@@ -126,6 +135,12 @@ def _open(name: str, source: str) -> _Opened:
     if _applications(config) < 2:
         raise EdgeAlbertError(
             f"{source}: num_hidden_layers is 1: one iteration makes no curve, name a model with two or more"
+        )
+    tokenizer = load_tokenizer(checkpoint.folder)
+    if tokenizer.vocab_size != config.vocab_size:
+        raise TokenizerError(
+            f"{checkpoint.folder}: the tokenizer has {tokenizer.vocab_size} entries, the model's vocab_size is "
+            f"{config.vocab_size}: they belong to different models"
         )
     if config.num_hidden_groups == 1:
         config = replace(config, num_hidden_layers=BEYOND * config.num_hidden_layers)
@@ -195,11 +210,11 @@ def _figures(out: AlbertOutput, kept: Tensor) -> dict[str, np.ndarray]:
 
 
 @torch.no_grad()
-def _read_out(one: _Opened, path: Path, most: int) -> dict[str, Any]:
+def _read_out(one: _Opened, data: TextFile, most: int) -> dict[str, Any]:
     """The head's metric after every application: {"metric", "rows", "scores": one per application}."""
     checkpoint = one.checkpoint
     task = get_task(str(checkpoint.task))
-    examples, gold = read_labelled(TextFile(path), checkpoint.config, task)
+    examples, gold = read_labelled(data, checkpoint.config, task)
     chosen = _spread(range(len(gold)), most)
     rows = [examples.rows[i] for i in chosen]
     texts = encode_examples(load_tokenizer(checkpoint.folder), rows, gold[chosen], one.longest)
@@ -209,7 +224,7 @@ def _read_out(one: _Opened, path: Path, most: int) -> dict[str, Any]:
     for inputs, numbers in _batches(one, texts, "reading out"):
         out = one.model.encode(**inputs, output_hidden_states=True)
         for number, hidden in enumerate(out.hidden_states[1:]):
-            logits = one.model.head(read_after(one.model, hidden, out.attention_mask))  # type: ignore[operator,union-attr]
+            logits = one.answer(number, read_after(one.model, hidden, out.attention_mask))
             predicted[number, numbers] = objective.predict(logits.float()).cpu().numpy()
     metric, score = next(iter(objective.metrics.items()))
     return {"metric": metric, "rows": len(texts), "scores": [score(texts.labels, row) for row in predicted]}

@@ -85,13 +85,15 @@ TABLES: Mapping[str, Table] = {
 @dataclass(frozen=True)
 class AblationRecipe:
     """All that decides the numbers. shape: the base's; its vocabulary comes from the tokenizer. pretrain: its seed is
-    replaced by each of `seeds`. passes: draws of masks, seams and orders that every held-out example is scored with.
+    replaced by each of `seeds`. passes: draws of masks, seams and orders that every held-out example is scored with;
+    most_scored: of these examples, None for all.
     """
 
     shape: AlbertConfig
     pretrain: PretrainRecipe
     seeds: tuple[int, ...]
     passes: int
+    most_scored: int | None = None
 
     def config_of(self, cell: Cell) -> AlbertConfig:
         """The cell's shape."""
@@ -117,9 +119,14 @@ class AblationRecipe:
         """What the whole grid costs, in one line, before it begins."""
         macs = len(self.seeds) * sum(self.training_macs(cell, vocab_size) for cell in CELLS.values())
         minutes = macs / MACS_PER_SECOND / 60
-        size = f"{minutes / 60:.1f} CPU hours" if minutes > 60 else f"{max(1, round(minutes))} CPU minutes"
+        size = (
+            f"{minutes / 60:.1f} CPU hours"
+            if minutes > 60
+            else f"{max(1, round(minutes))} CPU minute{'s' * (minutes >= 1.5)}"
+        )
         steps = f"{self.pretrain.steps} steps of {self.pretrain.batch_size} × {self.pretrain.max_length} tokens"
-        return f"{len(CELLS)} models × {len(self.seeds)} seeds, {steps} each: about {size} in all"
+        seeds = f"{len(self.seeds)} seed{'s' * (len(self.seeds) > 1)}"
+        return f"{len(CELLS)} models × {seeds}, {steps} each: about {size} in all"
 
 
 # H = 128, so that E = 128 of the paper's Table 3 is E = H here; E = 16 is there instead. 40 % of the tokens are
@@ -138,5 +145,9 @@ FULL = AblationRecipe(
 )  # fmt: skip
 # Shows that everything runs, in a minute, and nothing else.
 QUICK = replace(
-    FULL, pretrain=replace(FULL.pretrain, steps=2, batch_size=8, micro_batch=8, max_length=32), seeds=(1,), passes=1
+    FULL,
+    pretrain=replace(FULL.pretrain, steps=2, batch_size=8, micro_batch=8, max_length=32),
+    seeds=(1,),
+    passes=1,
+    most_scored=128,
 )

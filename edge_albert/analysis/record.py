@@ -72,19 +72,32 @@ def made_by(record: Record) -> str:
 def checked_out_commit() -> str | None:
     """The commit this package was run from, with "-dirty" behind it when tracked files differ; None without git."""
     try:
-        done = subprocess.run(
-            ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--abbrev=12", "--dirty", "--exclude=*"],
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
+        _git(
+            "ls-files", "--error-unmatch", Path(__file__).name
+        )  # installed into somebody else's repository, it is none
+        return _git("describe", "--always", "--abbrev=12", "--dirty", "--exclude=*")
     except (OSError, subprocess.CalledProcessError):
         return None
-    return done.stdout.strip()
 
 
-def check_place(part: str, folder: Path, *, force: bool) -> None:
-    """Before hours of work: raises what would keep `write_part` from writing."""
+def _git(*words: str) -> str:
+    command = ["git", "-C", str(Path(__file__).parent), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def check_place(part: str, folder: Path, document: Path | None, *, force: bool) -> None:
+    """Before hours of work: raises what would keep `write_part` and `refresh_document` from writing."""
     find_drawing_library()
-    _refuse_existing(folder, [f"{part}.json"], force)
+    if folder.exists() and not folder.is_dir():
+        raise EdgeAlbertError(f"{folder}: is a file: name a folder with --output")
+    _refuse_existing(folder, [f"{part}.json", *(path.name for path in _pictures_there(part, folder))], force)
+    if document is not None:
+        _split(read_text(document), part, document)
+
+
+def _pictures_there(part: str, folder: Path) -> list[Path]:
+    """Those of this part, of any run: layers.svg, layers-readout.svg."""
+    return [*folder.glob(f"{part}.svg"), *folder.glob(f"{part}-*.svg")]
 
 
 def _refuse_existing(folder: Path, names: Iterable[str], force: bool) -> None:
@@ -101,18 +114,27 @@ def write_part(part: Part, record: Record, folder: Path, *, force: bool) -> None
     _refuse_existing(folder, files, force)
     for name, content in files.items():
         write_file_atomic(folder / name, content)
+    for path in _pictures_there(part.name, folder):  # of another run, which showed more
+        if path.name not in files and force:
+            path.unlink()
 
 
 def refresh_document(part: Part, record: Record, document: Path, folder: Path) -> None:
     """Put the part's block into its place in `document`. Raises DataError when the document has no such place."""
-    text = read_text(document)
+    before, after = _split(read_text(document), part.name, document)
     block = part.block(record, os.path.relpath(folder, document.parent).replace(os.sep, "/"))
     begins, ends = _marks(part.name)
+    write_file_atomic(document, f"{before}{begins}\n{block}\n{ends}{after}")
+
+
+def _split(text: str, part: str, document: Path) -> tuple[str, str]:
+    """What stands before a part's place, and behind it. Raises DataError where there is no such place."""
+    begins, ends = _marks(part)
     before, _, rest = text.partition(begins)
     _, _, after = rest.partition(ends)
     if begins not in text or ends not in rest:
-        raise DataError(f"{document}: no place for {part.name}: put {begins} and {ends} where its tables belong")
-    write_file_atomic(document, f"{before}{begins}\n{block}\n{ends}{after}")
+        raise DataError(f"{document}: no place for {part}: put {begins} and {ends} where its tables belong")
+    return before, after
 
 
 def block_of(text: str, part: str) -> str | None:

@@ -23,6 +23,7 @@ import numpy as np
 from converters.convert import FORMATS, convert
 from edge_albert.analysis.picture import bars, draw_svg
 from edge_albert.analysis.record import Part, Record, begin
+from edge_albert.atomic import write_file_atomic
 from edge_albert.checkpoint import expected_shapes
 from edge_albert.config import AlbertConfig, count_macs, count_parameters, preset
 from edge_albert.early_exit import Exits
@@ -108,6 +109,7 @@ def measure(plan: Plan, command: str) -> Record:
     if config.num_hidden_groups > 1:
         raise ConfigError(f"{plan.base}: shares nothing: name an ALBERT, which is compared with itself unshared")
     shapes = {name: row.shape(config) for name, row in ROWS.items()}
+    _refuse_giants(shapes, plan)
     with tempfile.TemporaryDirectory() as folder:
         files = _write_files(shapes, formats, plan, Path(folder))
         rounds = _measure_rounds(files, plan, config)
@@ -120,6 +122,19 @@ def measure(plan: Plan, command: str) -> Record:
     return {**head, **said, "rows": rows}
 
 
+def _refuse_giants(shapes: Mapping[str, AlbertConfig], plan: Plan) -> None:
+    """ConfigError, before the first is written, when a file would be larger than its format can hold."""
+    for name, shape in shapes.items():
+        for precision in plan.precisions:
+            size = count_parameters(shape, head_outputs=shape.num_labels).total * _BYTES[precision]
+            if size >= 2**31:
+                raise ConfigError(
+                    f"{plan.base}: with {name} it is {size / 1e9:.1f} GB in {precision}, and an .onnx or .tflite file "
+                    "holds 2: name a smaller preset"
+                )
+
+
+_BYTES = {"int8": 1, "fp32": 4}
 Key = tuple[str, str, str]  # row, format, precision
 
 
@@ -144,7 +159,7 @@ def _write_files(
                 for format in formats:
                     path = folder / f"{number}-{precision}.{format}"
                     made = convert(config, tensors, TASK, format=format, precision=precision, exits=_exits(config))
-                    path.write_bytes(made.content)
+                    write_file_atomic(path, made.content)
                     files[name, format, precision] = path
                     bar.update()
     return files
