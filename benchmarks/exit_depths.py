@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from early_exit import to_markdown
 from results.plan import TASKS, Places, TaskPlan, read_records, run
-from results.students import DISTILLING, LOOKS
+from results.students import DISTILLING
 from results.table import TASK_NAMES
 
 from edge_albert.cli import run_command
@@ -90,7 +90,7 @@ def train(places: Places, work: Path, task: TaskPlan, depth: int, exits: bool, s
     run(
         "distill", "--task", task.kind, *files, "--metric", task.metric, "--teacher", places.fine_tuned(task),
         "--student", places.base("mini", "distilled"), "--iterations", depth, *(["--early-exit"] if exits else []),
-        "--seed", seed, "--epochs", task.epochs, *DISTILLING, "--patience", 1000, "--evaluate-every", LOOKS,
+        "--seed", seed, "--epochs", task.epochs, *DISTILLING,
         "--teacher-cache", places.cache, "--checkpoints", work / "checkpoints" / task.name / output.name,
         "--output", output,
     )  # fmt: skip

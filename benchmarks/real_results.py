@@ -9,7 +9,7 @@ Steps, in this order; each leaves what is done already, so that a killed run goe
 
     data       the tasks as TSV files, and sentences of the corpus
     teachers   the encoder fine-tuned for each task
-    answers    everything the teachers will be asked, answered to the disk
+    answers    everything the teachers will be asked, answered to the disk, and the tasks' unlabelled texts, chosen
     bases      what students begin with: random, pre-trained, taught the encoder's vectors; the tiny ones are shrunk
     students   every student: task x size x kind x seed
     scores     int8 export, both engines, a record each in results.jsonl

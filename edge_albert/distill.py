@@ -15,10 +15,9 @@ try:
     from edge_albert.config import EXIT_HEADS
     from edge_albert.data_options import add_columns
     from edge_albert.training.data.examples import Columns, describe_bad
-    from edge_albert.training.distillation.loss import Layers, Matching
+    from edge_albert.training.distillation.loss import STUDENT_VECTORS, Layers, Matching
     from edge_albert.training.distillation.run import LOG, TASKS, Request, distill
     from edge_albert.training.distillation.student import StudentRequest
-    from edge_albert.training.distillation.teacher import VECTORS
     from edge_albert.training.finetuning.early_exit import DEFAULT_HEADS
     from edge_albert.training.finetuning.loop import Recipe
 except ModuleNotFoundError as error:
@@ -108,7 +107,10 @@ def _add_matching(group: argparse._ArgumentGroup) -> None:
         help="student's iteration : teacher's layer, for --hidden and --attention (evenly spread; 0: the embeddings)",
     )
     group.add_argument(
-        "--sentence-vector", choices=VECTORS, default=usual.vector, help="mean of the tokens or [CLS] (%(default)s)"
+        "--sentence-vector",
+        choices=STUDENT_VECTORS,
+        default=usual.vector,
+        help="mean of the tokens, [CLS], or both of the student for the teacher's mean (%(default)s)",
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,10 +12,14 @@ torch = pytest.importorskip("torch")
 
 from torch.nn import functional as F
 
+from edge_albert.config import preset
 from edge_albert.errors import EdgeAlbertError
+from edge_albert.model import AlbertOutput
 from edge_albert.training.distillation.loss import (
+    DistillationLoss,
     Isometry,
     Matching,
+    Targets,
     attention_loss,
     hidden_loss,
     principal_axes,
@@ -24,8 +30,8 @@ from edge_albert.training.distillation.teacher import Teacher
 MINE, ITS = torch.randn(5, 4, generator=torch.Generator().manual_seed(0)), torch.arange(20.0).view(5, 4) % 7
 
 
-def a_teacher(layers: int) -> Teacher:
-    return Teacher("t", None, "text-classification", (), 8, layers, 2, 64, "", None)  # type: ignore[arg-type]
+def a_teacher(layers: int, hidden_size: int = 8) -> Teacher:
+    return Teacher("t", None, "text-classification", (), hidden_size, layers, 2, 64, "", None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0, 8.0])
@@ -89,6 +95,21 @@ def test_a_learned_projection_keeps_angles(mine: int, its: int) -> None:
     image = isometry.basis @ isometry.rotation.weight  # (wide, narrow)
     assert torch.allclose(image.T @ image, torch.eye(narrow), atol=1e-5)
     assert float(isometry.cosine(student, teacher).detach().mean()) > before + 0.5
+
+
+def test_cls_beside_the_mean_is_the_mean_of_both() -> None:
+    torch.manual_seed(0)
+    encoded = AlbertOutput(torch.randn(3, 5, 16), None, torch.tensor([[1] * 5, [1] * 3 + [0] * 2, [1] * 4 + [0]]))
+    targets = Targets(torch.zeros(3), vectors=F.normalize(torch.randn(3, 24), dim=-1))
+    config = replace(preset("tiny"), hidden_size=16, num_attention_heads=4)
+
+    def loss(vector: str) -> float:
+        made = DistillationLoss(config, "sentence-embedding", Matching(sentence=1, vector=vector), a_teacher(2, 24))
+        return made(encoded, torch.zeros(3, 1), targets)[0].item()
+
+    assert loss("both") == pytest.approx((loss("mean") + loss("cls")) / 2)
+    assert loss("mean") != pytest.approx(loss("cls"), abs=1e-3)
+    assert Matching(sentence=1, vector="both").checked("sentence-embedding").teachers_vector == "mean"
 
 
 def test_principal_axes_beside_numpy() -> None:

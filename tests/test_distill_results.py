@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 import real_results
 import training_curves
 from results.data import sample
+from results.near import joins, nearest
 from results.plan import add_record, read_records
 from results.table import table
 
@@ -59,6 +60,26 @@ def test_a_larger_sample_holds_the_smaller(tmp_path: Path) -> None:
     whole = sample(corpus, 1000)
     assert sorted(whole) == sorted(lines)
     assert sample(corpus, 10) == whole[:10]
+
+
+def test_nearest_beside_a_plain_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("results.near._BLOCK", 7)
+    random = np.random.default_rng(0)
+    vectors, anchors = (random.standard_normal((n, 5)).astype(np.float16) for n in (40, 3))
+    cosines = [max(float(v.astype(float) @ a.astype(float)) for a in anchors) for v in vectors]
+    expected = sorted(sorted(range(40), key=lambda i: -cosines[i])[:10])
+    assert nearest(vectors, anchors, 10).tolist() == expected
+
+
+def test_joins_are_of_two_rows_and_always_the_same() -> None:
+    rows = ["good", "a long film", "dull"]
+    made = joins(rows, 50)
+    assert made == joins(rows, 50)
+    assert joins(rows, 0) == []
+    for text in made:
+        ends = [row for row in rows if text.startswith(row)], [row for row in rows if text.endswith(row)]
+        assert all(ends)
+        assert ends[0] != ends[1]
 
 
 def test_inputs_that_a_step_needs_are_named(tmp_path: Path) -> None:

@@ -33,15 +33,25 @@ def prepare(plan: Plan) -> None:
             print(f"{task}: {', '.join(f'{len(rows)} {name}' for name, rows in parts.items())}", flush=True)
     if not plan.unlabelled.exists():
         sentences = sample(plan.corpus, plan.sentences)
-        _write_lines(plan.unlabelled, sentences)
+        write_lines(plan.unlabelled, sentences)
         print(f"{len(sentences)} sentences of the corpus", flush=True)
-    for task in (TASKS[name] for name in plan.tasks):
-        if task.sentences and not plan.task_unlabelled(task).exists():
-            sentences = plan.unlabelled.read_text(encoding="utf-8").splitlines()
-            _write_lines(plan.task_unlabelled(task), sentences[: task.sentences])
+    if not plan.own_sentences.exists():
+        write_lines(plan.own_sentences, _texts_of(plan, "stsb"))
+    if not plan.near.exists():
+        write_lines(plan.near, list(dict.fromkeys(text for task in TASKS for text in _texts_of(plan, task))))
 
 
-def _write_lines(path: Path, texts: list[str]) -> None:
+def _texts_of(plan: Plan, task: str) -> list[str]:
+    """The texts of a task's training rows, each once; none where the plan leaves the task out."""
+    path, pairs = plan.file(task, "train"), task == "stsb"
+    if not path.exists():
+        return []
+    rows = read_examples(path, Columns(), any_label, skip_bad=False, needs_pair=pairs).rows
+    return list(dict.fromkeys(text for row in rows for text in ((row.text, row.pair or "") if pairs else (row.text,))))
+
+
+def write_lines(path: Path, texts: list[str]) -> None:
+    """A text a line."""
     write_file_atomic(path, "".join(f"{text}\n" for text in texts))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,8 +19,9 @@ from edge_albert.errors import EdgeAlbertError
 class TaskPlan:
     """One task. metric: the dev set's, which keeps an epoch and stands in the table. columns: of the TSV files.
 
-    teacher_epochs: of fine-tuning the teacher, 0 for the encoder as it comes. epochs: of fine-tuning a student;
-    distilled: of distilling one, with that many sentences of the corpus besides, which the teacher labels.
+    teacher_epochs: of fine-tuning the teacher, 0 for the encoder as it comes. epochs: of fine-tuning a student, fewer
+    of the distilled kind where that is fine-tuned too; distilled: of distilling one, with that many sentences of the
+    corpus besides, the nearest to the task's rows, and as many joins of two rows, all of which the teacher labels.
     """
 
     name: str
@@ -30,17 +32,21 @@ class TaskPlan:
     epochs: int
     distilled: int
     sentences: int
+    joins: int
 
 
 TASKS: dict[str, TaskPlan] = {
     task.name: task
     for task in (
-        TaskPlan("sst2", "text-classification", "accuracy", ("text", "label"), 1, 2, 2, 60_000),
-        TaskPlan("snips", "text-classification", "accuracy", ("text", "label"), 3, 8, 3, 20_000),
-        TaskPlan("sms", "text-classification", "f1", ("text", "label"), 4, 8, 3, 20_000),
-        TaskPlan("stsb", "sentence-embedding", "spearman", ("sentence1", "sentence2", "score"), 0, 8, 0, 0),
+        TaskPlan("sst2", "text-classification", "accuracy", ("text", "label"), 1, 2, 2, 40_000, 20_000),
+        TaskPlan("snips", "text-classification", "accuracy", ("text", "label"), 3, 6, 4, 8_000, 0),
+        TaskPlan("sms", "text-classification", "f1", ("text", "label"), 4, 6, 6, 3_000, 0),
+        TaskPlan("stsb", "sentence-embedding", "spearman", ("sentence1", "sentence2", "score"), 0, 4, 0, 0, 0),
     )
 }
+HUGE_PAGES = (  # see docs/pretraining.md
+    "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=8589934592"
+)
 EMBEDDING_SIZES: dict[str, int | None] = {"tiny": 64, "mini": None}  # what the pre-trained one is shrunk to
 KINDS = ("scratch", "pretrained", "distilled")
 
@@ -87,8 +93,18 @@ class Places:
     def unlabelled(self) -> Path:
         return self.work / "data" / "sentences.txt"
 
+    @property
+    def own_sentences(self) -> Path:
+        """Those of STS-B's training rows, without their scores."""
+        return self.work / "data" / "stsb-sentences.txt"
+
+    @property
+    def near(self) -> Path:
+        """The texts of all training rows, which the encoder's vectors are taught of too."""
+        return self.work / "data" / "near.txt"
+
     def task_unlabelled(self, task: TaskPlan) -> Path:
-        return self.work / "data" / task.name / "sentences.txt"
+        return self.work / "data" / task.name / "near-sentences.txt"
 
     @property
     def cache(self) -> Path:
@@ -129,7 +145,10 @@ class Plan(Places):
 def run(command: str, *words: object) -> None:
     """One of the package's commands, in a process of its own. Raises EdgeAlbertError when it fails."""
     print(f"$ python -m edge_albert.{command} {' '.join(map(str, words))}", flush=True)
-    done = subprocess.run([sys.executable, "-m", f"edge_albert.{command}", *map(str, words)], check=False)
+    environment = {"GLIBC_TUNABLES": HUGE_PAGES, **os.environ}
+    done = subprocess.run(
+        [sys.executable, "-m", f"edge_albert.{command}", *map(str, words)], check=False, env=environment
+    )
     if done.returncode:
         raise EdgeAlbertError(f"python -m edge_albert.{command} ended with status {done.returncode}")
 

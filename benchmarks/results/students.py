@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from edge_albert.atomic import write_file_atomic
 from edge_albert.checkpoint import read_checkpoint, write_checkpoint
 from edge_albert.model import build_model
 from edge_albert.tokenizer import load_tokenizer
@@ -18,30 +17,39 @@ from edge_albert.training.distillation.shrink import shrink_embedding
 from edge_albert.training.distillation.teacher import find_teacher
 from edge_albert.training.distillation.teacher_cache import Wanted, cached_answers
 from edge_albert.training.weights import arrays_of
+from results.near import choose, encoder_answers
 from results.plan import EMBEDDING_SIZES, TASKS, Plan, Student, run
 
 LENGTH = 128
 _COUNTED = 50_000  # sentences whose words are counted, to shrink the embedding for
-FINE_TUNING = ("--batch-size", 32, "--warmup", 0.1, "--patience", 3, "--max-length", LENGTH, "--dropout", 0.1)
-RATES = {"scratch": 5e-4, "pretrained": 3e-4, "distilled": 2e-4}  # peak learning rate of fine-tuning
-EMBEDDING = ("--epochs", 1, "--batch-size", 64, "--warmup", 0.05, "--patience", 1000, "--max-length", 64)
-BASE_RATES = {"mini": 1e-3, "tiny": 5e-4}  # the tiny one begins with what the mini has learnt
-RELEARNT = 4  # the tiny one's share of the sentences: one in so many
-DISTILLING = ("--soft", 1, "--hard", 0.5, "--temperature", 2, "--batch-size", 64, "--lr", 5e-4, "--max-length", LENGTH)
-LOOKS = 500  # steps between two looks, each a checkpoint
+FINE_TUNING = ("--batch-size", 32, "--warmup", 0.1, "--patience", 1000, "--max-length", LENGTH)
+RATES = {"scratch": 5e-4, "pretrained": 3e-4, "distilled": 1e-4}  # peak learning rate of fine-tuning
+DROPOUTS = {"scratch": 0.1, "pretrained": 0.1, "distilled": 0.0}
+EMBEDDING = (  # teaching the encoder's vectors
+    "--epochs", 1, "--batch-size", 32, "--warmup", 0.05, "--patience", 1000, "--max-length", 64,
+    "--sentence-vector", "both", "--evaluate-every", 1000,
+)  # fmt: skip
+CORPUS_RATE, NEAR_RATES = 7e-4, {"mini": 3e-4, "tiny": 5e-4}
+DISTILLING = (
+    "--soft", 1, "--hard", 0.5, "--sentence", 1, "--sentence-vector", "cls", "--temperature", 4, "--batch-size", 64,
+    "--lr", 5e-4, "--max-length", LENGTH, "--patience", 1000,
+)  # fmt: skip
 
 
 def answer(plan: Plan) -> None:
-    """Let every teacher answer everything it will be asked, into the cache."""
-    for name in plan.tasks:
-        task = TASKS[name]
+    """Let every teacher answer everything it will be asked, into the cache; choose the tasks' unlabelled texts."""
+    texts, vectors = encoder_answers(plan, find_teacher(str(plan.encoder), "sentence-embedding"))
+    for task in (TASKS[name] for name in plan.tasks):
+        if task.kind == "sentence-embedding":
+            continue
+        choose(plan, task, texts, vectors)
         teacher = find_teacher(str(plan.teacher(task)), task.kind)
-        embeds = task.kind == "sentence-embedding"
-        files = [plan.unlabelled, _own_sentences(plan)] if embeds else [plan.task_unlabelled(task)]
-        labelled = [] if embeds else read_examples(plan.file(name, "train"), Columns(), any_label, skip_bad=False).rows
-        lesson = make_lesson(labelled, np.zeros(len(labelled), dtype=np.int64), read_unlabelled(files))
-        cached_answers(plan.cache, teacher, lesson.texts, Wanted(not embeds, "mean" if embeds else None))
-        print(f"{name}: {len(lesson.rows)} answers", flush=True)
+        labelled = read_examples(plan.file(task.name, "train"), Columns(), any_label, skip_bad=False).rows
+        lesson = make_lesson(
+            labelled, np.zeros(len(labelled), dtype=np.int64), read_unlabelled([plan.task_unlabelled(task)])
+        )
+        cached_answers(plan.cache, teacher, lesson.texts, Wanted(True, "cls"))
+        print(f"{task.name}: {len(lesson.rows)} answers", flush=True)
 
 
 def make_bases(plan: Plan) -> None:
@@ -59,32 +67,28 @@ def make_bases(plan: Plan) -> None:
 
 
 def _teach(plan: Plan, size: str) -> None:
-    """Teach what was pre-trained the encoder's vectors; a smaller embedding is cut out of the result, and taught again
-    on a part of the sentences."""
-    shrunk, texts, begun = EMBEDDING_SIZES[size], plan.unlabelled, plan.base("mini", "pretrained")
+    """Teach the encoder's vectors, of the corpus and then of the tasks' rows. The tiny one is cut out of the mini one,
+    and goes over the tasks' rows again."""
+    shrunk, begun = EMBEDDING_SIZES[size], plan.base("mini", "distilled")
     smaller: list[object] = []
-    if shrunk is not None:
-        begun, texts = plan.base("mini", "distilled"), plan.work / "data" / "fewer-sentences.txt"
-        lines = plan.unlabelled.read_text(encoding="utf-8").splitlines(keepends=True)
-        write_file_atomic(texts, "".join(lines[: len(lines) // RELEARNT]))
-        if shrunk < read_checkpoint(begun).config.embedding_size:
-            smaller = ["--embedding-size", shrunk]
+    if shrunk is None:
+        begun = plan.base(size, "corpus")
+        if not begun.exists():
+            texts = [plan.unlabelled, plan.own_sentences]
+            _teach_vectors(plan, plan.base(size, "pretrained"), [], texts, CORPUS_RATE, begun)
+    elif shrunk < read_checkpoint(begun).config.embedding_size:
+        smaller = ["--embedding-size", shrunk]
+    _teach_vectors(plan, begun, smaller, [plan.near], NEAR_RATES[size], plan.base(size, "distilled"))
+
+
+def _teach_vectors(
+    plan: Plan, begun: Path, smaller: list[object], texts: list[Path], rate: float, output: Path
+) -> None:
     run(
         "distill", "--task", "sentence-embedding", "--teacher", plan.encoder, "--student", begun, *smaller,
-        "--unlabelled", texts, _own_sentences(plan), "--dev", plan.file("stsb", "dev"), "--teacher-cache", plan.cache,
-        "--evaluate-every", LOOKS, *EMBEDDING, "--lr", BASE_RATES[size],
-        "--checkpoints", plan.work / "checkpoints" / f"base-{size}", "--output", plan.base(size, "distilled"),
+        "--unlabelled", *texts, "--dev", plan.file("stsb", "dev"), "--teacher-cache", plan.cache, *EMBEDDING,
+        "--lr", rate, "--checkpoints", plan.work / "checkpoints" / f"base-{output.name}", "--output", output,
     )  # fmt: skip
-
-
-def _own_sentences(plan: Plan) -> Path:
-    """The sentences of STS-B's training rows, without their scores."""
-    path = plan.work / "data" / "stsb-sentences.txt"
-    if not path.exists():
-        rows = read_examples(plan.file("stsb", "train"), Columns(), any_label, skip_bad=False, needs_pair=True).rows
-        texts = dict.fromkeys(text for row in rows for text in (row.text, row.pair or ""))
-        write_file_atomic(path, "".join(f"{text}\n" for text in texts))
-    return path
 
 
 def _pretrained(plan: Plan, size: str) -> None:
@@ -127,8 +131,11 @@ def _train(plan: Plan, student: Student) -> None:
     if student.kind == "distilled" and task.distilled:
         run(
             "distill", *common, "--teacher", plan.teacher(task), "--student", base, "--epochs", task.distilled,
-            "--unlabelled", plan.task_unlabelled(task), "--teacher-cache", plan.cache, "--evaluate-every", LOOKS,
-            *DISTILLING, "--patience", 1000, "--checkpoints", plan.work / "checkpoints" / student.name,
+            "--unlabelled", plan.task_unlabelled(task), "--teacher-cache", plan.cache, *DISTILLING,
+            "--checkpoints", plan.work / "checkpoints" / student.name,
         )  # fmt: skip
         return
-    run("finetune", *common, "--model", base, "--epochs", task.epochs, "--lr", RATES[student.kind], *FINE_TUNING)
+    run(
+        "finetune", *common, "--model", base, "--epochs", task.epochs, "--lr", RATES[student.kind],
+        "--dropout", DROPOUTS[student.kind], *FINE_TUNING,
+    )  # fmt: skip

@@ -30,13 +30,15 @@ from edge_albert.training.finetuning.early_exit import weighted
 
 UNLABELLED = -1  # the label number of a row without one; a regression's is NaN
 
+# of the teacher and the student; "both": the student's mean and its [CLS] are held to the teacher's mean alike
+STUDENT_VECTORS = (*VECTORS, "both")
 Layers = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
 class Matching:
     """What counts how much. layers: (student's iteration, teacher's layer) pairs, 0 the embeddings; None spreads the
-    student's iterations evenly over the teacher's layers. vector: the sentence vector, mean or cls.
+    student's iterations evenly over the teacher's layers. vector: the sentence vector, one of STUDENT_VECTORS.
     """
 
     soft: float = 0.0
@@ -47,6 +49,11 @@ class Matching:
     temperature: float = 2.0
     layers: Layers | None = None
     vector: str = "mean"
+
+    @property
+    def teachers_vector(self) -> str:
+        """What the teacher is asked for."""
+        return "mean" if self.vector == "both" else self.vector
 
     @property
     def by_layer(self) -> bool:
@@ -61,11 +68,11 @@ class Matching:
                 raise EdgeAlbertError(f"--{name} {weight}: a weight is a number of at least 0")
         if not 0 < self.temperature < float("inf"):
             raise EdgeAlbertError(f"--temperature {self.temperature}: must be above 0")
-        if self.vector not in VECTORS:
-            raise EdgeAlbertError(f"--sentence-vector {self.vector!r} is not one of {', '.join(VECTORS)}")
+        if self.vector not in STUDENT_VECTORS:
+            raise EdgeAlbertError(f"--sentence-vector {self.vector!r} is not one of {', '.join(STUDENT_VECTORS)}")
         if task == "sentence-embedding" and (self.soft or self.hard):
             raise EdgeAlbertError("--soft and --hard weigh labels, and a sentence embedding has none: use --sentence")
-        if task == "sentence-embedding" and self.vector != "mean":
+        if task == "sentence-embedding" and self.vector == "cls":
             raise EdgeAlbertError("--sentence-vector cls: a sentence embedding is the mean of the tokens")
         if not any(weights.values()):
             raise EdgeAlbertError(f"all weights are 0: give one of {', '.join(f'--{name}' for name in weights)}")
@@ -133,8 +140,9 @@ class DistillationLoss(nn.Module):
         if matching.hard:
             rows["hard"] = weighted([self._hard(answer, targets.labels) for answer in answers])
         if self.sentence is not None and targets.vectors is not None:
-            mine = sentence_vectors(encoded, matching.vector).float()
-            rows["sentence"] = 1 - self.sentence.cosine(mine, targets.vectors)
+            kinds = VECTORS if matching.vector == "both" else (matching.vector,)
+            mine = [sentence_vectors(encoded, kind).float() for kind in kinds]
+            rows["sentence"] = 1 - torch.stack([self.sentence.cosine(one, targets.vectors) for one in mine]).mean(dim=0)
         if targets.views is not None:
             rows |= self._by_layer(encoded, targets.views)
         parts = {name: values.mean() for name, values in rows.items()}

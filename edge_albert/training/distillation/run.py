@@ -257,7 +257,7 @@ def _max_length(request: Request, matching: Matching, teacher: Teacher, begun: B
 @contextmanager
 def _answers(request: Request, matching: Matching, teacher: Teacher, lesson: Lesson) -> Iterator[Answers]:
     """The teacher's answers to all rows; without a cache they lie in a temporary folder while this lasts."""
-    wanted = Wanted(matching.soft > 0, matching.vector if matching.sentence > 0 else None)
+    wanted = Wanted(matching.soft > 0, matching.teachers_vector if matching.sentence > 0 else None)
     if not (wanted.outputs or wanted.vector):
         yield Answers(None, None)
     elif request.cache is not None:
