@@ -46,6 +46,14 @@ class Tokenizer:
 
     # -- what it is --------------------------------------------------------------------------------------------------
 
+    def check_size(self, vocab_size: int, whose: str = "the model's") -> None:
+        """Raises TokenizerError unless it has as many entries as the model it is to serve, which `whose` names."""
+        if self.vocab_size != vocab_size:
+            raise TokenizerError(
+                f"{self.path}: has {self.vocab_size} entries, {whose} vocab_size is {vocab_size}: they belong to "
+                "different models"
+            )
+
     @property
     def vocab_size(self) -> int:
         """Entries of the vocabulary, special tokens included; the ids are 0 … vocab_size - 1."""

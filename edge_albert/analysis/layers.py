@@ -22,7 +22,7 @@ from edge_albert.analysis.picture import Panel, curves, draw_svg
 from edge_albert.analysis.record import Part, Record, begin, read_text
 from edge_albert.checkpoint import Checkpoint, read_checkpoint
 from edge_albert.config import AlbertConfig
-from edge_albert.errors import DataError, EdgeAlbertError, TokenizerError
+from edge_albert.errors import DataError, EdgeAlbertError
 from edge_albert.model import AlbertForTask, AlbertModel, AlbertOutput, build_model
 from edge_albert.progress import Progress
 from edge_albert.reports.tables import markdown_table
@@ -136,12 +136,7 @@ def _open(name: str, source: str) -> _Opened:
         raise EdgeAlbertError(
             f"{source}: num_hidden_layers is 1: one iteration makes no curve, name a model with two or more"
         )
-    tokenizer = load_tokenizer(checkpoint.folder)
-    if tokenizer.vocab_size != config.vocab_size:
-        raise TokenizerError(
-            f"{checkpoint.folder}: the tokenizer has {tokenizer.vocab_size} entries, the model's vocab_size is "
-            f"{config.vocab_size}: they belong to different models"
-        )
+    load_tokenizer(checkpoint.folder).check_size(config.vocab_size)
     if config.num_hidden_groups == 1:
         config = replace(config, num_hidden_layers=BEYOND * config.num_hidden_layers)
     model = build_model(config, checkpoint.task)

@@ -9,7 +9,7 @@ from typing import Any
 from edge_albert.checkpoint import Checkpoint, read_checkpoint
 from edge_albert.checkpoint_formats.tensors import EXITS, all_head_outputs
 from edge_albert.config import count_macs, count_parameters
-from edge_albert.errors import CheckpointError, TokenizerError
+from edge_albert.errors import CheckpointError
 from edge_albert.tasks import Task, get_task
 from edge_albert.tokenization import tokenizer_json
 from edge_albert.tokenizer import Tokenizer, load_tokenizer
@@ -46,11 +46,7 @@ def read_source(source: str, task: str | None, *, exits: bool = True) -> Source:
             "(python -m edge_albert.finetune)"
         )
     tokenizer = load_tokenizer(checkpoint.folder)
-    if tokenizer.vocab_size != checkpoint.config.vocab_size:
-        raise TokenizerError(
-            f"{checkpoint.folder}: the tokenizer has {tokenizer.vocab_size} entries, the model's vocab_size is "
-            f"{checkpoint.config.vocab_size}: they belong to different models"
-        )
+    tokenizer.check_size(checkpoint.config.vocab_size)
     settled = get_task(checkpoint.task)
     return Source(checkpoint, settled, tokenizer, _parameters(checkpoint, settled))
 

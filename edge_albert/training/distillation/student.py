@@ -68,11 +68,7 @@ def find_student(request: StudentRequest, teacher: Teacher, task: str, labels: S
     if not tensors:
         config = replace(config, vocab_size=tokenizer.vocab_size)
         config = replace(config, embedding_size=request.embedding_size or config.embedding_size)
-    if tokenizer.vocab_size != config.vocab_size:
-        raise TokenizerError(
-            f"{tokenizer.path}: has {tokenizer.vocab_size} entries, the student's vocab_size is {config.vocab_size}: "
-            "they belong to different models"
-        )
+    tokenizer.check_size(config.vocab_size, "the student's")
     config = replace(config, num_hidden_layers=request.iterations or config.num_hidden_layers)
     return Beginning(config, tensors, tokenizer, folder)
 

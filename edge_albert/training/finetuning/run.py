@@ -217,11 +217,7 @@ def _opened(request: Request, labels: Sequence[str] | None) -> Iterator[_Start]:
             config, tensors = _with_head(checkpoint, request, labels)
             folder = folder or checkpoint.folder
             tokenizer = load_tokenizer(folder)
-        if tokenizer.vocab_size != config.vocab_size:
-            raise TokenizerError(
-                f"{tokenizer.path}: has {tokenizer.vocab_size} entries, the model's vocab_size is {config.vocab_size}: "
-                "they belong to different models"
-            )
+        tokenizer.check_size(config.vocab_size)
         config = _with_dropout(config, request.dropout).with_exits(_exit_heads(request))
         if config.exit_heads is not None:
             check_shape(config)
