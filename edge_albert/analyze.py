@@ -17,7 +17,7 @@ from edge_albert.cli import leave_without, run_command
 try:
     from edge_albert.analysis.record import Part, Record, check_place, refresh_document, write_part
     from edge_albert.config import PRESETS, AlbertConfig
-    from edge_albert.errors import EdgeAlbertError
+    from edge_albert.errors import ConfigError, EdgeAlbertError
 except ModuleNotFoundError as error:
     leave_without(error, __name__)
 
@@ -91,8 +91,18 @@ def _count(options: argparse.Namespace, command: str) -> tuple[Part, Record]:
     for path in options.config:
         file = path / "config.json" if path.is_dir() else path
         name = file.resolve().parent.name if file.name == "config.json" else file.stem
-        own[_free_name(name, [*own, *PRESETS, *count.BERTS])] = AlbertConfig.from_json(file)
+        own[_free_name(name, [*own, *PRESETS, *count.BERTS])] = _shape(file)
     return count.PART, count.measure(own, command)
+
+
+def _shape(file: Path) -> AlbertConfig:
+    """A config.json's. ConfigError for one that says neither model_type nor embedding_size: Google's of a BERT."""
+    config = AlbertConfig.from_json(file)
+    if not {"model_type", "embedding_size"} & json.loads(file.read_text(encoding="utf-8")).keys():
+        raise ConfigError(
+            f"{file}: has neither model_type nor embedding_size, one of which every ALBERT's has: is it a BERT's?"
+        )
+    return config
 
 
 def _free_name(name: str, taken: Sequence[str]) -> str:

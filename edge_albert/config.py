@@ -145,10 +145,6 @@ class AlbertConfig:
         if not isinstance(data, Mapping):
             raise ConfigError(f"{source}: expected a JSON object, found {type(data).__name__}")
         model_type = data.get("model_type", "albert")
-        if {"vocab_size", "num_hidden_layers"} <= data.keys() and not {"model_type", "embedding_size"} & data.keys():
-            raise ConfigError(
-                f"{source}: has neither model_type nor embedding_size, one of which every ALBERT's has: is it a BERT's?"
-            )
         if model_type != "albert":
             raise ConfigError(
                 f"{source}: model_type is {model_type!r}, not 'albert': only ALBERT checkpoints can be read; "
