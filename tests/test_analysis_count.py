@@ -199,9 +199,9 @@ def test_command_writes_numbers_and_picture_once(tmp_path: Path) -> None:
     assert sorted(path.name for path in out.iterdir()) == ["count.json", "count.svg"]
     with pytest.raises(EdgeAlbertError, match=r"count\.json: exists already.*--force"):
         main(["count", "--output", str(out)])
-    (out / "count-old.svg").write_text("of a run that showed more")
+    (out / "count-mine.svg").write_text("somebody's own")
     main(["count", "--output", str(out), "--force"])
-    assert not (out / "count-old.svg").exists()
+    assert (out / "count-mine.svg").read_text() == "somebody's own"
     (tmp_path / "file").write_text("mine")
     with pytest.raises(EdgeAlbertError, match="file: is a file: name a folder with --output"):
         main(["count", "--output", str(tmp_path / "file")])

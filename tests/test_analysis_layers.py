@@ -201,6 +201,18 @@ def test_text_file_without_text(content: bytes, shared: Path, tmp_path: Path) ->
         main(["layers", "--model", str(shared), "--texts", str(path)])
 
 
+def test_a_run_without_labels_leaves_no_picture_of_one_with(
+    shared: Path, texts: Path, data: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib")
+    words = ["layers", "--model", str(shared), "--texts", str(texts), "--output", str(tmp_path / "out")]
+    main([*words, "--data", str(data)])
+    with pytest.raises(EdgeAlbertError, match="--force"):
+        main(words)
+    main([*words, "--force"])
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["layers.json", "layers.svg"]
+
+
 def test_tokenizer_of_another_model(shared: Path, texts: Path, tmp_path: Path) -> None:
     folder = tmp_path / "mixed"
     shutil.copytree(shared, folder)

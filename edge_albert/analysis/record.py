@@ -26,6 +26,7 @@ from edge_albert.errors import DataError, EdgeAlbertError
 from edge_albert.reports.machine import describe_machine
 
 Record = dict[str, Any]
+_DRAWN = {"layers": ("layers", "layers-readout")}  # a part's pictures, the last one where there was labelled text
 
 
 @dataclass(frozen=True)
@@ -72,9 +73,8 @@ def made_by(record: Record) -> str:
 def checked_out_commit() -> str | None:
     """The commit this package was run from, with "-dirty" behind it when tracked files differ; None without git."""
     try:
-        _git(
-            "ls-files", "--error-unmatch", Path(__file__).name
-        )  # installed into somebody else's repository, it is none
+        # installed into somebody else's repository, this file is none of its own
+        _git("ls-files", "--error-unmatch", Path(__file__).name)
         return _git("describe", "--always", "--abbrev=12", "--dirty", "--exclude=*")
     except (OSError, subprocess.CalledProcessError):
         return None
@@ -96,8 +96,9 @@ def check_place(part: str, folder: Path, document: Path | None, *, force: bool) 
 
 
 def _pictures_there(part: str, folder: Path) -> list[Path]:
-    """Those of this part, of any run: layers.svg, layers-readout.svg."""
-    return [*folder.glob(f"{part}.svg"), *folder.glob(f"{part}-*.svg")]
+    """Those that a run of this part may have left."""
+    paths = [folder / f"{name}.svg" for name in _DRAWN.get(part, (part,))]
+    return [path for path in paths if path.exists()]
 
 
 def _refuse_existing(folder: Path, names: Iterable[str], force: bool) -> None:
