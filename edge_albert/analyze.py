@@ -17,6 +17,7 @@ from edge_albert.cli import leave_without, run_command
 try:
     from edge_albert.analysis.record import Part, Record, check_place, refresh_document, write_part
     from edge_albert.config import PRESETS, AlbertConfig
+    from edge_albert.data_options import add_columns, text_file
     from edge_albert.errors import ConfigError, EdgeAlbertError
 except ModuleNotFoundError as error:
     leave_without(error, __name__)
@@ -129,14 +130,13 @@ def _add_layers(part: argparse.ArgumentParser) -> None:
     part.add_argument("--texts", type=Path, required=True, metavar="FILE", help="texts, one a line")
     part.add_argument("--data", type=Path, metavar="FILE", help="labelled texts, for the accuracy after each iteration")
     part.add_argument("--quick", action="store_true", help="a minute: few texts")
-    import_module("edge_albert.data_options").add_columns(part.add_argument_group("columns of --data"))
+    add_columns(part.add_argument_group("columns of --data"))
 
 
 def _layers(options: argparse.Namespace, command: str) -> tuple[Part, Record]:
     layers = import_module("edge_albert.analysis.layers")
     few = {"most_texts": 32, "most_labelled": 128} if options.quick else {}
-    data = import_module("edge_albert.data_options").text_file(options.data, options)
-    request = layers.Request(tuple(options.model), options.texts, data, **few)
+    request = layers.Request(tuple(options.model), options.texts, text_file(options.data, options), **few)
     return layers.PART, layers.measure(request, command)
 
 

@@ -33,6 +33,7 @@ from edge_albert.config import count_parameters
 from edge_albert.errors import DataError, EdgeAlbertError
 from edge_albert.model import AlbertForPreTraining, build_model
 from edge_albert.tokenizer import Tokenizer, load_tokenizer
+from edge_albert.training.data.batches import evenly
 from edge_albert.training.device import pick_device
 from edge_albert.training.distributed import Ranks
 from edge_albert.training.pretraining.corpus import Corpus
@@ -265,7 +266,7 @@ def _figures(
     maker, loss = ExampleMaker.of(store, tokenizer, task, 0, recipe.mask_share), PretrainingLoss(model, task)
     order = np.argsort(spans.stop - spans.start, kind="stable")
     if most is not None:
-        order = order[np.unique(np.linspace(0, len(order) - 1, most).astype(int))]
+        order = order[evenly(len(order), most)]
     parts = np.split(order, range(_BATCH, len(order), _BATCH))
     sums = np.zeros(5)
     for epoch in range(passes):

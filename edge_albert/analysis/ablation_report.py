@@ -163,9 +163,10 @@ def _commits(record: Record) -> str:
     said = [scores.get("commit") for cell in record["cells"].values() for scores in cell["seeds"].values()]
     known = sorted({commit for commit in said if commit})
     unknown = sum(commit is None for commit in said)
-    parts = [f"trained at commit {', '.join(known)}"] * bool(known)
-    parts += [f"{unknown} of {len(said)} models do not say at which commit they were trained"] * bool(unknown)
-    return "; ".join(["", *parts])
+    out = f"; trained at commit {', '.join(known)}" if known else ""
+    if unknown:
+        out += f"; {unknown} of {len(said)} models do not say at which commit they were trained"
+    return out
 
 
 def _row(label: str, cell: Mapping[str, Any]) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from edge_albert.progress import Progress
 from edge_albert.reports.tables import markdown_table
 from edge_albert.tasks import get_task
 from edge_albert.tokenizer import load_tokenizer
-from edge_albert.training.data.batches import EncodedTexts, collate, encode_examples, sorted_batches
+from edge_albert.training.data.batches import EncodedTexts, collate, encode_examples, evenly, sorted_batches
 from edge_albert.training.data.examples import Example
 from edge_albert.training.finetuning.objectives import OBJECTIVES
 from edge_albert.training.weights import load_arrays
@@ -122,7 +122,7 @@ def short_names(models: Sequence[str]) -> list[str]:
 
 def _spread(items: Sequence[Any], most: int) -> list[Any]:
     """At most `most` of them, evenly over the whole."""
-    return [items[int(i)] for i in np.unique(np.linspace(0, len(items) - 1, min(most, len(items))).astype(int))]
+    return [items[i] for i in evenly(len(items), most)]
 
 
 def _applications(config: AlbertConfig) -> int:

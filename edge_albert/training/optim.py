@@ -1,9 +1,12 @@
-"""AdamW and the learning rate of a fine-tuning run, as in BERT and ALBERT: linear warm-up, then linear decay to 0."""
+"""One update: AdamW, clipping, and BERT's and ALBERT's fine-tuning rate, a linear warm-up and then decay to 0."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterable
+
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
 
@@ -19,6 +22,31 @@ def decay_groups(model: nn.Module, weight_decay: float) -> list[dict]:
 def adamw(model: nn.Module, learning_rate: float, weight_decay: float) -> torch.optim.AdamW:
     """AdamW with the betas and epsilon of BERT's fine-tuning (0.9, 0.999, 1e-6)."""
     return torch.optim.AdamW(decay_groups(model, weight_decay), lr=learning_rate, betas=(0.9, 0.999), eps=1e-6)
+
+
+def update(
+    loss: Tensor,
+    parameters: Iterable[Tensor],
+    optimizer: torch.optim.Optimizer,
+    schedule: LambdaLR,
+    clip_norm: float,
+    fault: Callable[[float, float | None], Exception],
+) -> float:
+    """One step down the gradient of `loss`, clipped to `clip_norm`; returns the loss.
+
+    Raises fault(loss, None), or fault(loss, the gradient's norm), where that is not finite; the weights are as before.
+    """
+    value = loss.item()
+    if not math.isfinite(value):
+        raise fault(value, None)
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()
+    norm = nn.utils.clip_grad_norm_(parameters, clip_norm).item()
+    if not math.isfinite(norm):
+        raise fault(value, norm)
+    optimizer.step()
+    schedule.step()
+    return value
 
 
 def linear_schedule(optimizer: torch.optim.Optimizer, steps: int, warmup: float) -> LambdaLR:

@@ -50,6 +50,11 @@ class EncodedRows(Protocol):
         """Every row's output, (…) each, as the metrics want it: one entry per example, in the order of `labels`."""
 
 
+def evenly(count: int, most: int) -> np.ndarray:
+    """The numbers of at most `most` of `count` things, evenly over all of them."""
+    return np.unique(np.linspace(0, count - 1, min(most, count)).astype(int))
+
+
 class TokenRows:
     """N rows of token ids, (S,) each."""
 

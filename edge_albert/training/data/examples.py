@@ -28,10 +28,6 @@ _NAMED = 5  # bad rows named in a message; the rest is counted
 R = TypeVar("R")
 
 
-class BadRow(Exception):
-    """Why a row cannot be used, where a string cannot say it."""
-
-
 @dataclass(frozen=True)
 class Columns:
     """Which column holds what: a name from the header or the JSON object, a number from 1 in a file without one.
@@ -72,10 +68,7 @@ def collect(source: Source, rows: Rows, parse: Callable[[Row, Place], R | str], 
     """
     found: Examples[R] = Examples(source, [], [])
     for place, row in rows:
-        try:
-            made = row if isinstance(row, str) else parse(row, place)
-        except BadRow as error:
-            made = str(error).removeprefix(f"{source}: ")
+        made = row if isinstance(row, str) else parse(row, place)
         if isinstance(made, str):
             found.bad.append(f"{source}:{place}: {made}")
         else:
@@ -102,10 +95,13 @@ def read_examples(
     cannot be read at all, and for columns that are not there; needs_pair: the second text's is one of them.
     """
     source = Path(path) if isinstance(path, str) else path
-    choose = ColumnChoice(lambda names: _choose(columns, names, source, needs_pair), skip_bad)
+    choose = ColumnChoice(source, lambda names: _choose(columns, names, source, needs_pair), skip_bad)
 
     def parse(row: Row, place: Place) -> Example | str:
-        text, pair, label = choose(row)
+        chosen = choose(row)
+        if isinstance(chosen, str):
+            return chosen
+        text, pair, label = chosen
         example = Example(
             text=text_of(row.get(text)),
             pair=None if pair is None else text_of(row.get(pair)),
@@ -123,19 +119,19 @@ class ColumnChoice(Generic[R]):
     skip_bad: a row before that one is bad; otherwise it is an error.
     """
 
-    def __init__(self, pick: Callable[[list[str]], R], skip_bad: bool) -> None:
-        self._pick, self._skip_bad = pick, skip_bad
+    def __init__(self, source: Source, pick: Callable[[list[str]], R], skip_bad: bool) -> None:
+        self._source, self._pick, self._skip_bad = source, pick, skip_bad
         self._found: R | None = None
 
-    def __call__(self, row: Row) -> R:
-        """The columns. Raises DataError, or BadRow where bad rows are left out."""
+    def __call__(self, row: Row) -> R | str:
+        """The columns, or where bad rows are left out why this row has none. Raises DataError."""
         if self._found is None:
             try:
                 self._found = self._pick(list(row))
             except DataError as error:
-                if self._skip_bad:
-                    raise BadRow(str(error)) from None
-                raise
+                if not self._skip_bad:
+                    raise
+                return str(error).removeprefix(f"{self._source}: ")
         return self._found
 
 

@@ -32,7 +32,7 @@ from edge_albert.training.finetuning.early_exit import exit_logits
 from edge_albert.training.finetuning.loop import Best, Recipe, evaluate
 from edge_albert.training.finetuning.objectives import Objective
 from edge_albert.training.not_finite import NotFiniteError
-from edge_albert.training.optim import adamw, linear_schedule
+from edge_albert.training.optim import adamw, linear_schedule, update
 from edge_albert.training.weights import load_arrays
 
 Report = Callable[[dict[str, Any]], None]
@@ -159,17 +159,13 @@ class Distiller:
             )
             outputs = exit_logits(self.student, encoded) if exits else self.student.head(encoded)
         loss, parts = self.loss(encoded, outputs, targets)
-        value = loss.item()
-        facts = self.schedule, self.lessons.texts.lines[rows], inputs["input_ids"], "training or unlabelled data"
-        if not math.isfinite(value):
-            raise NotFiniteError(value, None, *facts)
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        norm = nn.utils.clip_grad_norm_(self.student.parameters(), self.recipe.clip_norm).item()
-        if not math.isfinite(norm):
-            raise NotFiniteError(value, norm, *facts)
-        self.optimizer.step()
-        self.schedule.step()
+
+        def fault(value: float, norm: float | None) -> NotFiniteError:
+            lines, data = self.lessons.texts.lines[rows], "training or unlabelled data"
+            return NotFiniteError(value, norm, self.schedule, lines, inputs["input_ids"], data)
+
+        parameters, clip_norm = self.student.parameters(), self.recipe.clip_norm
+        value = update(loss, parameters, self.optimizer, self.schedule, clip_norm, fault)
         self._count(value, parts, len(rows))
         return value
 

@@ -24,7 +24,7 @@ from edge_albert.checkpoint import write_checkpoint
 from edge_albert.early_exit import check_shape, criteria_for
 from edge_albert.errors import DataError, EdgeAlbertError
 from edge_albert.model import AlbertWithHead
-from edge_albert.training.data.batches import EncodedRows, encode_examples
+from edge_albert.training.data.batches import EncodedRows, encode_examples, evenly
 from edge_albert.training.data.examples import (
     Columns,
     Example,
@@ -271,7 +271,7 @@ def _basis(student: AlbertWithHead, teacher: Teacher, answers: Answers) -> torch
     mine = student.config.hidden_size
     if answers.vectors is None or mine >= teacher.hidden_size:
         return None
-    chosen = np.unique(np.linspace(0, len(answers.vectors) - 1, _SAMPLED).astype(int))
+    chosen = evenly(len(answers.vectors), _SAMPLED)
     return principal_axes(torch.from_numpy(answers.vectors[chosen].astype(np.float32)), mine)
 
 

@@ -23,7 +23,7 @@ from edge_albert.training.data.batches import EncodedRows, epoch_batches, sorted
 from edge_albert.training.device import autocast
 from edge_albert.training.finetuning.objectives import Figures, Objective
 from edge_albert.training.not_finite import NotFiniteError
-from edge_albert.training.optim import adamw, linear_schedule
+from edge_albert.training.optim import adamw, linear_schedule, update
 
 
 @dataclass(frozen=True)
@@ -107,18 +107,13 @@ class Trainer:
         with autocast(self.device):
             logits = self.objective.forward(self.model, inputs)
         loss = self.objective.loss(logits.float(), labels)
-        value = loss.item()
-        facts = self.schedule, self.train.lines[rows], inputs["input_ids"], "training data"
-        if not math.isfinite(value):
-            raise NotFiniteError(value, None, *facts)
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_norm).item()
-        if not math.isfinite(norm):
-            raise NotFiniteError(value, norm, *facts)
-        self.optimizer.step()
-        self.schedule.step()
-        return value
+
+        def fault(value: float, norm: float | None) -> NotFiniteError:
+            lines = self.train.lines[rows]
+            return NotFiniteError(value, norm, self.schedule, lines, inputs["input_ids"], "training data")
+
+        parameters, clip_norm = self.model.parameters(), self.recipe.clip_norm
+        return update(loss, parameters, self.optimizer, self.schedule, clip_norm, fault)
 
 
 @torch.no_grad()

@@ -68,10 +68,12 @@ def read_sentences(source: Source, columns: Columns, *, skip_bad: bool) -> Examp
         text = pick_column("text", columns.text, WORD_COLUMNS, names, source)
         return text, pick_column("label", columns.label, TAG_COLUMNS, names, source)
 
-    choose = ColumnChoice(pick, skip_bad)
+    choose = ColumnChoice(source, pick, skip_bad)
 
     def parse(row: Row, place: Place) -> TaggedSentence | str:
         chosen = choose(row)
+        if isinstance(chosen, str):
+            return chosen
         words, tags = (row.get(name) for name in chosen)
         if not isinstance(words, list) or not isinstance(tags, list):
             return f"{' and '.join(chosen)} are not lists"

@@ -35,6 +35,7 @@ from edge_albert.model import AlbertForPreTraining
 from edge_albert.progress import Progress
 from edge_albert.tokenizer import Tokenizer
 from edge_albert.training import resume
+from edge_albert.training.data.batches import evenly
 from edge_albert.training.device import autocast, seed_step
 from edge_albert.training.distributed import Ranks
 from edge_albert.training.not_finite import batch_file
@@ -198,7 +199,7 @@ class Pretrainer:
         if not len(spans):
             return {}
         maker = replace(self.maker, seed=0)
-        numbers = np.unique(np.linspace(0, len(spans) - 1, EVALUATED).astype(int))
+        numbers = evenly(len(spans), EVALUATED)
         parts = np.split(numbers, range(self.recipe.micro_batch, len(numbers), self.recipe.micro_batch))
         mine = parts[self.ranks.rank :: self.ranks.world]
         pad_id = self.tokenizer.pad_id
