@@ -179,9 +179,14 @@ def _shape(options: argparse.Namespace, begun: Checkpoint | None) -> AlbertConfi
     return replace(config, **dict(_field(text, config) for text in options.set))
 
 
+_OF_THE_TOKENIZER = ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id")  # as `fit_config` sets them
+
+
 def _field(text: str, config: AlbertConfig) -> tuple[str, Any]:
     """ "hidden_size=256" as a name and a value of the field's own kind."""
     name, _, value = text.partition("=")
+    if name in _OF_THE_TOKENIZER:
+        raise EdgeAlbertError(f"--set {text}: {name} is the tokenizer's: leave it out")
     kind = type(getattr(config, name, None))
     if kind not in (int, float, str):
         raise EdgeAlbertError(f"--set {text}: no field {name!r} of a config.json holds a number or a word")

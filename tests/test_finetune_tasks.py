@@ -250,6 +250,17 @@ def test_bad_rows_are_refused_or_skipped(tmp_path: Path, task: str, capsys: pyte
     assert f"skipped 1 bad row: {path}:{reason}" in capsys.readouterr().out
 
 
+def test_overlong_question_is_refused_or_skipped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = arguments(tmp_path, "question-answering", "--epochs", "1", "--max-length", "32", train=20, dev=6)
+    path = Path(words[words.index("--train") + 1])
+    path.write_text(path.read_text().replace("nobody?", "nobody? " * 30, 1))
+    reason = "question 0: the question leaves 0 of 32 tokens for the context, more than 8 are needed"
+    with pytest.raises(DataError, match=f"1 bad row: .*:{reason}.*--bad-rows skip"):
+        main(words)
+    assert main([*words, "--bad-rows", "skip"]) == 0
+    assert f"skipped 1 bad row: {path}:{reason}" in capsys.readouterr().out
+
+
 def test_tag_seen_only_in_dev(tmp_path: Path) -> None:
     words = arguments(tmp_path, "token-classification", train=6, dev=6)
     dev = tmp_path / "dev.conll"

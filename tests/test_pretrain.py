@@ -365,6 +365,9 @@ def test_init_needs_its_own_vocabulary_and_shape(tmp_path: Path, made: Made) -> 
         main([*begin, "--max-length", "48", "--set", "hidden_size=64"])
     with pytest.raises(EdgeAlbertError, match=r"has no albert\.encoder\..*groups\.1\..*, which the run's shape needs"):
         main([*begin, "--max-length", "48", "--set", "num_hidden_groups=2"])
+    for name in ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id"):
+        with pytest.raises(EdgeAlbertError, match=f"--set {name}=7: {name} is the tokenizer's: leave it out"):
+            main([*begin, "--max-length", "48", "--set", f"{name}=7"])
     other = train_spiece(iter(tiny_corpus()), 150)
     (tmp_path / "vocab").mkdir()
     (tmp_path / "vocab" / "spiece.model").write_bytes(other)

@@ -73,10 +73,26 @@ def collect(source: Source, rows: Rows, parse: Callable[[Row, Place], R | str], 
             found.bad.append(f"{source}:{place}: {made}")
         else:
             found.rows.append(made)
+    return _usable(found, skip_bad)
+
+
+def without_faults(part: Examples[R], fault_of: Callable[[R], str | None], *, skip_bad: bool) -> Examples[R]:
+    """`part` without the rows in which `fault_of` finds one; each has a `line`. Raises DataError as `collect` does."""
+    left: Examples[R] = Examples(part.path, [], list(part.bad))
+    for row in part.rows:
+        fault = fault_of(row)
+        if fault is None:
+            left.rows.append(row)
+        else:
+            left.bad.append(f"{part.path}:{row.line}: {fault}")  # type: ignore[attr-defined]
+    return _usable(left, skip_bad)
+
+
+def _usable(found: Examples[R], skip_bad: bool) -> Examples[R]:
     if found.bad and not skip_bad:
         raise DataError(f"{describe_bad(found.bad)}; correct them, or leave them out with --bad-rows skip")
     if not found.rows:
-        raise DataError(f"{source}: holds no usable row{': ' + describe_bad(found.bad) if found.bad else ''}")
+        raise DataError(f"{found.path}: holds no usable row{': ' + describe_bad(found.bad) if found.bad else ''}")
     return found
 
 

@@ -177,23 +177,27 @@ def _best(question: Question, spans: Mapping[tuple[int, int], float], empty: flo
     return Prediction(question.context[start:end], empty - score)
 
 
+def length_fault(tokenizer: Tokenizer, question: Question, max_length: int, stride: int) -> str | None:
+    """Why a question is too long: a window over the context must be longer than `stride`. None where it is not."""
+    room = max_length - len(tokenizer.ids(question.question)) - tokenizer.num_special_tokens(pair=True)
+    if room > stride:
+        return None
+    return (
+        f"the question leaves {max(room, 0)} of {max_length} tokens for the context, more than {stride} are needed: "
+        "shorten it, raise --max-length or lower --stride"
+    )
+
+
 def encode_questions(
     tokenizer: Tokenizer, questions: Sequence[Question], max_length: int, stride: int
 ) -> QuestionWindows:
     """Tokenise every question with as many windows of `max_length` tokens as its context needs.
 
-    Raises DataError, naming its line, for a question so long that a window over the context is not longer than
-    `stride`.
+    Raises TokenizerError for a question that `length_fault` would have named.
     """
     windows = QuestionWindows(list(questions), [], [], [], [], [], tokenizer.pad_id)
     with Progress(len(questions), "questions") as bar:
         for number, question in enumerate(questions):
-            room = max_length - len(tokenizer.ids(question.question)) - tokenizer.num_special_tokens(pair=True)
-            if room <= stride:
-                raise DataError(
-                    f"{question.line}: the question leaves {max(room, 0)} of {max_length} tokens for the context, more "
-                    f"than {stride} are needed: shorten it, raise --max-length or lower --stride"
-                )
             found = tokenizer.encode_windows(question.question, question.context, max_length=max_length, stride=stride)
             for i, encoding in enumerate(found):
                 windows.add(encoding, number, first=i == 0, last=i == len(found) - 1)

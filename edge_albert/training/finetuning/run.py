@@ -30,7 +30,7 @@ from edge_albert.model import AlbertForTask, build_model
 from edge_albert.runtime.session import STRIDE
 from edge_albert.tokenizer import Tokenizer, load_tokenizer
 from edge_albert.training.data.batches import EncodedRows
-from edge_albert.training.data.examples import Columns, Examples, label_names, refuse_unseen_labels
+from edge_albert.training.data.examples import Columns, Examples, label_names, refuse_unseen_labels, without_faults
 from edge_albert.training.data.rows import Source
 from edge_albert.training.device import make_deterministic, pick_device
 from edge_albert.training.finetuning.early_exit import ExitTraining, with_exits
@@ -121,7 +121,12 @@ def finetune(request: Request, report: Report = lambda record: None) -> dict[str
         with _opened(request, _labels(request, parts["train"])) as start:
             objective = _objective(request, start.config)
             metric = objective.metric_name(request.metric)
-            texts = _encode(request, start, parts)
+            lengths = _lengths(request, start)
+            parts = _that_fit(request, start, parts, lengths)
+            texts = {
+                name: request.kit.encode(start.tokenizer, part.rows, start.config.labels, lengths)
+                for name, part in parts.items()
+            }
             start.model.to(device)
             note(_start_record(request, start, parts, metric, device))
             trainer = Trainer(start.model, objective, request.recipe, texts["train"])
@@ -186,14 +191,23 @@ def _labels(request: Request, train: Examples[Any]) -> list[str] | None:
     return None if request.kit.outputs is None else [f"LABEL_{i}" for i in range(request.kit.outputs)]
 
 
-def _encode(request: Request, start: _Start, parts: Mapping[str, Examples[Any]]) -> dict[str, EncodedRows]:
+def _lengths(request: Request, start: _Start) -> Lengths:
     longest = start.config.max_position_embeddings
     max_length = request.max_length or min(longest, start.tokenizer.model_max_length or longest)
     if max_length > longest:
         raise EdgeAlbertError(f"--max-length {max_length}: the model takes at most {longest} tokens")
-    lengths = Lengths(max_length, min(STRIDE, max_length // 4) if request.stride is None else request.stride)
+    return Lengths(max_length, min(STRIDE, max_length // 4) if request.stride is None else request.stride)
+
+
+def _that_fit(
+    request: Request, start: _Start, parts: dict[str, Examples[Any]], lengths: Lengths
+) -> dict[str, Examples[Any]]:
+    """The parts without the rows that do not fit into these lengths. Raises DataError unless bad rows are skipped."""
+    fault = request.kit.length_fault
+    if fault is None:
+        return parts
     return {
-        name: request.kit.encode(start.tokenizer, part.rows, start.config.labels, lengths)
+        name: without_faults(part, lambda row: fault(start.tokenizer, row, lengths), skip_bad=request.skip_bad)
         for name, part in parts.items()
     }
 

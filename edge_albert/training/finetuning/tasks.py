@@ -40,6 +40,7 @@ class Lengths:
 Labels = Sequence[str]
 Read = Callable[[Source, Columns, bool], Examples[Any]]
 Encode = Callable[[Tokenizer, Sequence[Any], Labels, Lengths], EncodedRows]
+LengthFault = Callable[[Tokenizer, Any, Lengths], str | None]
 Settle = Callable[[AlbertConfig, Figures], tuple[Objective, AlbertConfig]]
 
 
@@ -50,7 +51,8 @@ class FinetuneTask:
 
     labels_of: the label names of an example; None where the outputs bear no names, `outputs` says how many there are
     then (None: no head). options: those of the command that the task heeds beside what all do. settle: config and the
-    figures of the dev set ► the objective that judges the test set, and the config to write.
+    figures of the dev set ► the objective that judges the test set, and the config to write. length_fault: why an
+    example cannot be made to fit, None if it can.
     """
 
     read: Read
@@ -61,6 +63,7 @@ class FinetuneTask:
     problem_type: str | None = None
     options: tuple[str, ...] = ()
     settle: Settle | None = None
+    length_fault: LengthFault | None = None
 
 
 def _read_numbers(source: Source, columns: Columns, skip_bad: bool) -> Examples[Example]:
@@ -129,6 +132,9 @@ FINETUNE_TASKS: dict[str, FinetuneTask] = {
         outputs=2,
         options=("stride",),
         settle=_settle_null_threshold,
+        length_fault=lambda tokenizer, question, lengths: question_answering.length_fault(
+            tokenizer, question, lengths.max_length, lengths.stride
+        ),
     ),
     "multiple-choice": FinetuneTask(
         read=lambda source, columns, skip: multiple_choice.read_choices(source, skip_bad=skip),
