@@ -60,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--encoder", type=Path, help="transformers folder of the sentence encoder")
     out.add_argument("--pretrained", type=Path, help="checkpoint of pretrain")
     out.add_argument("--rows", type=int, help="of every file (all)")
-    out.add_argument("--sentences", type=int, default=300_000, help="for the encoder's vectors (%(default)s)")
+    out.add_argument("--sentences", type=int, default=150_000, help="for the encoder's vectors (%(default)s)")
     out.add_argument("--tasks", nargs="+", choices=tuple(TASKS), default=list(TASKS))
     out.add_argument("--sizes", nargs="+", choices=tuple(EMBEDDING_SIZES), default=list(EMBEDDING_SIZES))
     out.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
@@ -72,9 +72,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run a step, or all; returns the exit status."""
     options = parser().parse_args(argv)
     if options.step == "table":
-        records = read_records(options.work / "results.jsonl")
-        for part in ("dev", "test"):
-            print(f"{part}:\n\n{table(records, part)}\n")
+        print(table(read_records(options.work / "results.jsonl")))
         return 0
     missing = [f"--{name}" for name in _INPUTS if getattr(options, name) is None]
     if missing:

@@ -22,6 +22,8 @@ from results.table import table
 
 from edge_albert.errors import EdgeAlbertError
 
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+
 
 def record(kind: str, seed: int, value: float, size: str = "tiny") -> dict:
     figures = {"dev": value}
@@ -35,13 +37,24 @@ def test_means_and_standard_errors_beside_scipy() -> None:
     values = [0.801, 0.812, 0.834]
     text = table([record("teacher", 1, 0.901, ""), *(record("distilled", i, value) for i, value in enumerate(values))])
     teacher, student = text.splitlines()[2:]
-    assert teacher.startswith("| SST-2, accuracy | teacher |")
+    assert teacher.startswith("| SST-2 dev, accuracy | teacher |")
     assert "| 90.1 |" in teacher
     said = f"{100 * np.mean(values):.1f} ± {100 * sem(values):.1f}"
     assert (
         student
-        == f"| SST-2, accuracy | distilled | tiny | 1,418,000 | {said} | {said} | {said} | 1.49 MB / 1.50 MB | 3 |"
+        == f"| SST-2 dev, accuracy | distilled | tiny | 1,418,000 | {said} | {said} | {said} | 1.49 MB / 1.50 MB | 3 |"
     )
+
+
+def test_the_test_set_is_judged_where_there_is_one() -> None:
+    both = record("distilled", 1, 0.5) | {form: {"dev": 0.5, "test": 0.75} for form in ("fp32", "onnx", "tflite")}
+    assert "| SST-2 test, accuracy | distilled | tiny | 1,418,000 | 75.0 | 75.0 | 75.0 |" in table([both])
+
+
+def test_document_says_what_was_measured() -> None:
+    records = read_records(DOCS / "distillation" / "results.jsonl")
+    assert records
+    assert table(records) in (DOCS / "distillation.md").read_text(encoding="utf-8")
 
 
 def test_records_survive_a_kill(tmp_path: Path) -> None:

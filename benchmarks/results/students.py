@@ -26,10 +26,11 @@ FINE_TUNING = ("--batch-size", 32, "--warmup", 0.1, "--patience", 1000, "--max-l
 RATES = {"scratch": 5e-4, "pretrained": 3e-4, "distilled": 1e-4}  # peak learning rate of fine-tuning
 DROPOUTS = {"scratch": 0.1, "pretrained": 0.1, "distilled": 0.0}
 EMBEDDING = (  # teaching the encoder's vectors
-    "--epochs", 1, "--batch-size", 32, "--warmup", 0.05, "--patience", 1000, "--max-length", 64,
+    "--batch-size", 32, "--warmup", 0.05, "--patience", 1000, "--max-length", 64,
     "--sentence-vector", "both", "--evaluate-every", 1000,
 )  # fmt: skip
-CORPUS_RATE, NEAR_RATES = 7e-4, {"mini": 3e-4, "tiny": 5e-4}
+CORPUS = ("--epochs", 2, "--lr", 7e-4)
+NEAR = {"mini": ("--epochs", 1, "--lr", 3e-4), "tiny": ("--epochs", 1, "--lr", 5e-4)}
 DISTILLING = (
     "--soft", 1, "--hard", 0.5, "--sentence", 1, "--sentence-vector", "cls", "--temperature", 4, "--batch-size", 64,
     "--lr", 5e-4, "--max-length", LENGTH, "--patience", 1000,
@@ -75,19 +76,19 @@ def _teach(plan: Plan, size: str) -> None:
         begun = plan.base(size, "corpus")
         if not begun.exists():
             texts = [plan.unlabelled, plan.own_sentences]
-            _teach_vectors(plan, plan.base(size, "pretrained"), [], texts, CORPUS_RATE, begun)
+            _teach_vectors(plan, plan.base(size, "pretrained"), [], texts, CORPUS, begun)
     elif shrunk < read_checkpoint(begun).config.embedding_size:
         smaller = ["--embedding-size", shrunk]
-    _teach_vectors(plan, begun, smaller, [plan.near], NEAR_RATES[size], plan.base(size, "distilled"))
+    _teach_vectors(plan, begun, smaller, [plan.near], NEAR[size], plan.base(size, "distilled"))
 
 
 def _teach_vectors(
-    plan: Plan, begun: Path, smaller: list[object], texts: list[Path], rate: float, output: Path
+    plan: Plan, begun: Path, smaller: list[object], texts: list[Path], pace: tuple[object, ...], output: Path
 ) -> None:
     run(
         "distill", "--task", "sentence-embedding", "--teacher", plan.encoder, "--student", begun, *smaller,
         "--unlabelled", *texts, "--dev", plan.file("stsb", "dev"), "--teacher-cache", plan.cache, *EMBEDDING,
-        "--lr", rate, "--checkpoints", plan.work / "checkpoints" / f"base-{output.name}", "--output", output,
+        *pace, "--checkpoints", plan.work / "checkpoints" / f"base-{output.name}", "--output", output,
     )  # fmt: skip
 
 

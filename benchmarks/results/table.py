@@ -13,33 +13,41 @@ KIND_NAMES = {"scratch": "from scratch", "pretrained": "pre-trained", "distilled
 TASK_NAMES = {"sst2": "SST-2", "snips": "SNIPS intents", "sms": "SMS spam", "stsb": "STS-B"}
 
 
-def table(records: list[dict[str, Any]], part: str = "dev") -> str:
-    """A row per task, size and kind: means over the seeds with the standard error of the mean, in per cent."""
+def table(records: list[dict[str, Any]]) -> str:
+    """A row per task, size and kind: means over the seeds with the standard error of the mean, in per cent.
+
+    Of the test set where there is one, else of the dev set.
+    """
     rows = []
     for task in TASKS.values():
-        found = [r for r in records if r["task"] == task.name and part in r["fp32"]]
-        rows += [
-            [_named(task), "teacher", "", "", _mean([r["fp32"][part]]), "", "", "", "1"]
-            for r in found
-            if r["kind"] == "teacher"
-        ]
+        found = [r for r in records if r["task"] == task.name]
+        rows += [_row(task, "", "teacher", [r]) for r in found if r["kind"] == "teacher"]
         for size in ("tiny", "mini"):
             for kind, name in KIND_NAMES.items():
                 runs = [r for r in found if (r["size"], r["kind"]) == (size, kind)]
                 if runs:
-                    rows.append(_row(task, size, name, runs, part))
-    header = ["task", "model", "size", "parameters", "fp32", "int8 ONNX", "int8 TFLite", "bytes ONNX / TFLite", "seeds"]
+                    rows.append(_row(task, size, name, runs))
+    header = [
+        "task, judged on",
+        "model",
+        "size",
+        "parameters",
+        "fp32",
+        "int8 ONNX",
+        "int8 TFLite",
+        "bytes ONNX / TFLite",
+        "seeds",
+    ]
     return markdown_table(header, rows)
 
 
-def _row(task: TaskPlan, size: str, name: str, runs: list[dict[str, Any]], part: str) -> list[str]:
-    figures = [_mean([r[form][part] for r in runs]) for form in ("fp32", *ENGINES)]
-    sizes = " / ".join(megabytes(runs[0]["bytes"][engine]) for engine in ENGINES)
-    return [_named(task), name, size, f"{runs[0]['parameters']:,}", *figures, sizes, str(len(runs))]
-
-
-def _named(task: TaskPlan) -> str:
-    return f"{TASK_NAMES[task.name]}, {task.metric}"
+def _row(task: TaskPlan, size: str, name: str, runs: list[dict[str, Any]]) -> list[str]:
+    part = "test" if "test" in runs[0]["fp32"] else "dev"
+    figures = [_mean([r[form][part] for r in runs]) if form in runs[0] else "" for form in ("fp32", *ENGINES)]
+    is_exported = "bytes" in runs[0]
+    sizes = " / ".join(megabytes(runs[0]["bytes"][engine]) for engine in ENGINES) if is_exported else ""
+    parameters = f"{runs[0]['parameters']:,}" if is_exported else ""
+    return [f"{TASK_NAMES[task.name]} {part}, {task.metric}", name, size, parameters, *figures, sizes, str(len(runs))]
 
 
 def _mean(values: list[float]) -> str:
