@@ -67,3 +67,13 @@ def add_schedule(group: argparse._ArgumentGroup, recipe: Recipe, looks: str) -> 
         help=f"{looks} without a better dev set (%(default)s)",
     )
     group.add_argument("--seed", type=count, default=recipe.seed, help="(%(default)s)")
+
+
+def add_dropout(group: argparse._ArgumentGroup) -> None:
+    """--dropout, of the model that is trained."""
+    group.add_argument(
+        "--dropout",
+        type=share,
+        metavar="P",
+        help="of hidden states, attention and classifier (the checkpoint's; pre-trained ones often have 0)",
+    )

@@ -106,6 +106,12 @@ class AlbertConfig:
         said = self.extra.get("early_exit")
         return None if said is None else said["heads"]
 
+    def with_dropout(self, rate: float | None) -> AlbertConfig:
+        """The same shape with this dropout of hidden states, attention and classifier; None leaves it as it is."""
+        if rate is None:
+            return self
+        return replace(self, hidden_dropout_prob=rate, attention_probs_dropout_prob=rate, classifier_dropout_prob=rate)
+
     def with_exits(self, heads: str | None) -> AlbertConfig:
         """The same shape with these exit heads, or with none."""
         extra = {key: value for key, value in self.extra.items() if key != "early_exit"}

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from edge_albert.arguments import add_schedule, positive, weight, whole
+from edge_albert.arguments import add_dropout, add_schedule, positive, weight, whole
 from edge_albert.cli import leave_without, run_command
 
 try:
@@ -72,6 +72,7 @@ def _add_student(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--tokenizer", type=Path, metavar="DIR", help="folder with its tokenizer (the student's own)")
     group.add_argument("--iterations", type=whole, metavar="N", help="times the layer is applied (as it is)")
     group.add_argument("--embedding-size", type=whole, metavar="E", help="shrink the embedding to this (as it is)")
+    add_dropout(group)
 
 
 def _add_data(group: argparse._ArgumentGroup) -> None:
@@ -136,7 +137,9 @@ def main(argv: list[str] | None = None) -> int:
     request = Request(
         task=options.task,
         teacher=options.teacher,
-        student=StudentRequest(options.student, options.tokenizer, options.iterations, options.embedding_size),
+        student=StudentRequest(
+            options.student, options.tokenizer, options.iterations, options.embedding_size, options.dropout
+        ),
         output=options.output,
         train=options.train,
         dev=options.dev,

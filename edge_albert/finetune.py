@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from edge_albert.arguments import add_schedule, count, share, weight, whole
+from edge_albert.arguments import add_dropout, add_schedule, count, weight, whole
 from edge_albert.cli import leave_without, run_command
 
 try:
@@ -105,12 +105,7 @@ def _add_data(group: argparse._ArgumentGroup) -> None:
 def _add_training(group: argparse._ArgumentGroup) -> None:
     add_schedule(group, Recipe(), "epochs")
     group.add_argument("--metric", metavar="NAME", help="to stop by: the task's usual one, or another that is shown")
-    group.add_argument(
-        "--dropout",
-        type=share,
-        metavar="P",
-        help="of hidden states, attention and classifier (the checkpoint's; pre-trained ones often have 0)",
-    )
+    add_dropout(group)
     group.add_argument(
         "--early-exit",
         nargs="?",

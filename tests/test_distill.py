@@ -130,6 +130,17 @@ def test_every_part_with_an_albert_teacher(data: Path, tmp_path: Path) -> None:
     assert set(look["train"]) == {"loss", "soft", "hard", "hidden", "attention", "sentence"}
 
 
+def test_dropout_of_the_student(data: Path, tmp_path: Path) -> None:
+    said = {}
+    for name, more in (("none", ["--dropout", "0"]), ("some", ["--dropout", "0.3"])):
+        assert main(arguments(data, tmp_path / name, *more)) == 0
+        config = read_checkpoint(tmp_path / name).config
+        said[name] = (config.hidden_dropout_prob, config.attention_probs_dropout_prob, config.classifier_dropout_prob)
+    assert said["none"] == (0, 0, 0)
+    assert said["some"] == (0.3, 0.3, 0.3)
+    assert not same_weights(tmp_path / "none", tmp_path / "some")
+
+
 def test_hidden_states_of_the_same_model_are_met_at_once(data: Path, tmp_path: Path) -> None:
     """A student that is its teacher, with the projection begun as identity, has nothing to learn."""
     out = tmp_path / "out"

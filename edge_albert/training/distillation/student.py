@@ -25,12 +25,14 @@ class StudentRequest:
     """What to begin with. source: a folder, a hub name or a preset; None: the teacher itself, which is an ALBERT.
 
     tokenizer: a folder, by default the checkpoint's own. iterations, embedding_size: to change; None leaves them.
+    dropout: of hidden states, attention and classifier; None leaves the checkpoint's.
     """
 
     source: str | None
     tokenizer: Path | None = None
     iterations: int | None = None
     embedding_size: int | None = None
+    dropout: float | None = None
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ def find_student(request: StudentRequest, teacher: Teacher, task: str, labels: S
         config = replace(config, embedding_size=request.embedding_size or config.embedding_size)
     tokenizer.check_size(config.vocab_size, "the student's")
     config = replace(config, num_hidden_layers=request.iterations or config.num_hidden_layers)
-    return Beginning(config, tensors, tokenizer, folder)
+    return Beginning(config.with_dropout(request.dropout), tensors, tokenizer, folder)
 
 
 def _with_head(checkpoint: Checkpoint, task: str, labels: list[str]) -> tuple[AlbertConfig, dict[str, np.ndarray]]:

@@ -232,7 +232,7 @@ def _opened(request: Request, labels: Sequence[str] | None) -> Iterator[_Start]:
             folder = folder or checkpoint.folder
             tokenizer = load_tokenizer(folder)
         tokenizer.check_size(config.vocab_size)
-        config = _with_dropout(config, request.dropout).with_exits(_exit_heads(request))
+        config = config.with_dropout(request.dropout).with_exits(_exit_heads(request))
         if config.exit_heads is not None:
             check_shape(config)
         model = build_model(config, request.task)
@@ -254,12 +254,6 @@ def _with_head(
 
 def _with_labels(config: AlbertConfig, labels: Sequence[str] | None) -> AlbertConfig:
     return config if labels is None else config.with_labels(list(labels))
-
-
-def _with_dropout(config: AlbertConfig, rate: float | None) -> AlbertConfig:
-    if rate is None:
-        return config
-    return replace(config, hidden_dropout_prob=rate, attention_probs_dropout_prob=rate, classifier_dropout_prob=rate)
 
 
 def _tokenizer_folder(given: Path, scratch: Path) -> Path:
