@@ -54,7 +54,7 @@ def pretraining(run: Path) -> str:
 
 def students(work: Path) -> str:
     """The SVG of the students that real_results.py trained in `work`."""
-    bases = [(path.name.split("-")[0], _curve([path / "log.jsonl"], "spearman")) for path in _found(work / "bases")]
+    bases = [(_taught(path.name), _curve([path / "log.jsonl"], "spearman")) for path in _found(work / "bases")]
     panels = [_panel("Taught a large model's vectors: STS-B dev, Spearman × 100", bases)] if bases else []
     for task in TASKS.values():
         lines = []
@@ -67,6 +67,12 @@ def students(work: Path) -> str:
     if not panels:
         raise EdgeAlbertError(f"{work}: no student with a log.jsonl; train some with benchmarks/real_results.py")
     return draw_svg(panels, "Dev sets while students learn: from scratch, pre-trained, distilled")
+
+
+def _taught(base: str) -> str:
+    """mini-corpus ► mini, of the corpus: two bases of a size are two lines."""
+    size, kind = base.split("-")
+    return f"{size}, of the {'corpus' if kind == 'corpus' else 'tasks’ texts'}"
 
 
 def _found(folder: Path, start: str = "") -> list[Path]:

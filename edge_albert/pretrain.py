@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Container
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -146,7 +147,7 @@ def _refuse_changes(arguments: argparse.ArgumentParser, options: argparse.Namesp
 
 def _begin(options: argparse.Namespace, processes: int) -> None:
     """Set the new run up, to be trained by so many processes."""
-    from edge_albert.training.pretraining.run import Plan, check_init, fit_config, set_up
+    from edge_albert.training.pretraining.run import Plan, check_init, fit_config, set_up, tokenizer_fields
 
     if options.steps is None:
         raise EdgeAlbertError("--steps is needed for a new run: how many updates in all")
@@ -157,7 +158,7 @@ def _begin(options: argparse.Namespace, processes: int) -> None:
     if source is None:
         raise EdgeAlbertError("--tokenizer is needed: a folder with spiece.model (train_vocab makes one) or vocab.txt")
     tokenizer = load_tokenizer(source)
-    config = fit_config(_shape(options, begun), tokenizer, recipe)
+    config = fit_config(_shape(options, begun, tokenizer_fields(tokenizer)), tokenizer, recipe)
     if begun:
         check_init(begun, config, tokenizer)
     init = str(Path(options.init).resolve()) if options.init and Path(options.init).is_dir() else options.init
@@ -169,23 +170,20 @@ def _begin(options: argparse.Namespace, processes: int) -> None:
     set_up(options.output, plan, tokenizer, corpus, text_field=options.text_field, processes=options.processes)
 
 
-def _shape(options: argparse.Namespace, begun: Checkpoint | None) -> AlbertConfig:
+def _shape(options: argparse.Namespace, begun: Checkpoint | None, fixed: Container[str]) -> AlbertConfig:
     if begun:
         config = begun.config
     elif options.config:
         config = AlbertConfig.from_json(options.config)
     else:
         config = preset(options.preset)
-    return replace(config, **dict(_field(text, config) for text in options.set))
+    return replace(config, **dict(_field(text, config, fixed) for text in options.set))
 
 
-_OF_THE_TOKENIZER = ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id")  # as `fit_config` sets them
-
-
-def _field(text: str, config: AlbertConfig) -> tuple[str, Any]:
-    """ "hidden_size=256" as a name and a value of the field's own kind."""
+def _field(text: str, config: AlbertConfig, fixed: Container[str]) -> tuple[str, Any]:
+    """ "hidden_size=256" as a name and a value of the field's own kind. fixed: the names that the tokenizer decides."""
     name, _, value = text.partition("=")
-    if name in _OF_THE_TOKENIZER:
+    if name in fixed:
         raise EdgeAlbertError(f"--set {text}: {name} is the tokenizer's: leave it out")
     kind = type(getattr(config, name, None))
     if kind not in (int, float, str):

@@ -81,13 +81,17 @@ def fit_config(config: AlbertConfig, tokenizer: Tokenizer, recipe: PretrainRecip
             f"--max-length {recipe.max_length} must be {shortest} … max_position_embeddings "
             f"{config.max_position_embeddings}"
         )
-    return replace(
-        config,
-        vocab_size=tokenizer.vocab_size,
-        pad_token_id=tokenizer.pad_id,
-        bos_token_id=tokenizer.cls_id,
-        eos_token_id=tokenizer.sep_id,
-    )
+    return replace(config, **tokenizer_fields(tokenizer))
+
+
+def tokenizer_fields(tokenizer: Tokenizer) -> dict[str, Any]:
+    """The fields of a config that the tokenizer decides."""
+    return {
+        "vocab_size": tokenizer.vocab_size,
+        "pad_token_id": tokenizer.pad_id,
+        "bos_token_id": tokenizer.cls_id,
+        "eos_token_id": tokenizer.sep_id,
+    }
 
 
 def set_up(
