@@ -7,9 +7,9 @@ RESULTS is the work folder of benchmarks/real_results.py: its data, its teachers
 encoder's vectors. From that base the same recipe distils, for SST-2, SNIPS and SMS spam, the models of 6 and of 12
 iterations (one layer, applied so often), with early exit and without, and students of 2, 3 and 4 iterations. Models
 that are there are not trained again. `measure` runs benchmarks/early_exit.py on each, the model trained without exits
-among the students; its JSON lies in WORK/measured, and what is there is not measured again. Then all of it is printed,
-and what early exit costs at full depth, in float: the mean over the --seeds, the lowest and the highest. The other
-tables are of the first seed.
+among the students; its JSON lies in WORK/measured, and what is there is not measured again. Then all of it is printed
+and put into WORK/depths.json, with what early exit costs at full depth, in float: the mean over the --seeds, the lowest
+and the highest. The other tables are of the first seed.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import early_exit
 import numpy as np
-from early_exit import to_markdown
 from results.plan import TASKS, Places, TaskPlan, read_records, run
 from results.students import DISTILLING
 from results.table import TASK_NAMES
 
+from edge_albert.atomic import write_file_atomic
 from edge_albert.cli import run_command
 from edge_albert.errors import EdgeAlbertError
 from edge_albert.reports.tables import markdown_table
@@ -63,11 +64,16 @@ def main(argv: list[str] | None = None) -> int:
                 if not model(options.work, task, depth, exits, seed).exists():
                     train(places, options.work, task, depth, exits, seed)
         return 0
-    for task in tasks:
-        for depth in DEPTHS:
-            print(f"{TASK_NAMES[task.name]}, {depth} iterations: {measure(places, options, task, depth)}\n")
-    header = ("task", "iterations", "without", "with early exit", "lost")
-    print(markdown_table(header, cost(options.work, tasks, options.seeds)))
+    result = {
+        "measured": [
+            {"task": task.name, "iterations": depth, "result": measure(places, options, task, depth)}
+            for task in tasks
+            for depth in DEPTHS
+        ],
+        "full_depth": [full_depth(options.work, task, depth, options.seeds) for task in tasks for depth in DEPTHS],
+    }
+    write_file_atomic(options.work / "depths.json", json.dumps(result, indent=1) + "\n")
+    print("\n\n".join(to_markdown(result)))
     return 0
 
 
@@ -96,7 +102,7 @@ def train(places: Places, work: Path, task: TaskPlan, depth: int, exits: bool, s
     )  # fmt: skip
 
 
-def measure(places: Places, options: argparse.Namespace, task: TaskPlan, depth: int) -> str:
+def measure(places: Places, options: argparse.Namespace, task: TaskPlan, depth: int) -> dict[str, Any]:
     """What early_exit.py says of the model of that depth, on the rows that nothing was trained or kept by, if any."""
     folder = options.work / "measured" / f"{task.name}-{depth}"
     output = folder / "result.json"
@@ -112,21 +118,32 @@ def measure(places: Places, options: argparse.Namespace, task: TaskPlan, depth: 
         done = subprocess.run(list(map(str, command)), stdout=subprocess.DEVNULL, check=False)
         if done.returncode:
             raise EdgeAlbertError(f"early_exit.py ended with status {done.returncode} for {task.name}, {depth}")
-    return to_markdown(json.loads(output.read_text(encoding="utf-8")))
+    return json.loads(output.read_text(encoding="utf-8"))
 
 
-def cost(work: Path, tasks: list[TaskPlan], seeds: list[int]) -> list[list[str]]:
-    """At full depth: the models trained without and with early exit, on the last set that was judged."""
+def full_depth(work: Path, task: TaskPlan, depth: int, seeds: list[int]) -> dict[str, Any]:
+    """What the models of that depth say at full depth, trained without and with early exit: a figure for each seed."""
+    found = {
+        name: [points(model(work, task, depth, exits, seed), task) for seed in seeds]
+        for name, exits in (("without", False), ("with", True))
+    }
+    return {"task": task.name, "iterations": depth, "metric": task.metric, **found}
+
+
+def to_markdown(result: dict[str, Any]) -> list[str]:
+    """The tables of depths.json: one for each task and depth, and the last of what early exit costs at full depth."""
+    tables = [
+        f"{TASK_NAMES[one['task']]}, {one['iterations']} iterations: {early_exit.to_markdown(one['result'])}"
+        for one in result["measured"]
+    ]
     rows = []
-    for task in tasks:
-        for depth in DEPTHS:
-            without, exits = (
-                np.array([points(model(work, task, depth, flag, seed), task) for seed in seeds])
-                for flag in (False, True)
-            )
-            said = f"{TASK_NAMES[task.name]}, {task.metric} × 100"
-            rows.append([said, str(depth), _said(without), _said(exits), f"{(without - exits).mean():+.2f}"])
-    return rows
+    for one in result["full_depth"]:
+        without, exits = np.array(one["without"]), np.array(one["with"])
+        said = f"{TASK_NAMES[one['task']]}, {one['metric']} × 100"
+        lost = f"{(without - exits).mean():+.2f}"
+        rows.append((said, str(one["iterations"]), _said(without), _said(exits), lost))
+    header = ("task", "iterations", "without", "with early exit", "lost")
+    return [*tables, markdown_table(header, rows)]
 
 
 def _said(values: np.ndarray) -> str:

@@ -26,6 +26,11 @@ from edge_albert.errors import EdgeAlbertError  # noqa: E402
 from edge_albert.tasks import TASKS  # noqa: E402
 from edge_albert.tokenizer import load_tokenizer  # noqa: E402
 
+ROW = {
+    "name": "full depth, onnx", "metric": "f1", "inputs": 10, "points": 95.0, "iterations": 6.0,
+    "cpu_ms": 1.0, "p50": 1.0, "p90": 1.0, "p99": 1.0, "file_bytes": 1,
+}  # fmt: skip
+
 
 def test_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     extra = {"early_exit": {"heads": "shared"}}
@@ -111,10 +116,37 @@ def test_what_early_exit_costs_at_full_depth(tmp_path: Path) -> None:
                     {"test": {"accuracy": test - seed / 100}} if depth == 12 else {}
                 )
                 (folder / "log.jsonl").write_text(json.dumps({"event": "end", **figures}) + "\n", encoding="utf-8")
-    assert exit_depths.cost(tmp_path, [task], [1]) == [
+
+    def table(seeds: list[int]) -> list[list[str]]:
+        found = [exit_depths.full_depth(tmp_path, task, depth, seeds) for depth in exit_depths.DEPTHS]
+        (text,) = exit_depths.to_markdown({"measured": [], "full_depth": found})
+        return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()[2:]]
+
+    assert table([1]) == [
         ["SST-2, accuracy × 100", "6", "50.00", "60.00", "-10.00"],
         ["SST-2, accuracy × 100", "12", "89.00", "86.50", "+2.50"],
     ]
-    assert exit_depths.cost(tmp_path, [task], [1, 2])[1] == [
+    assert table([1, 2])[1] == [
         "SST-2, accuracy × 100", "12", "88.50 (88.00 … 89.00)", "86.00 (85.50 … 86.50)", "+2.50",
     ]  # fmt: skip
+
+
+def test_measure_writes_what_the_document_is_made_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = {"machine": {"cpu": "a Xeon"}, "eval": "dev.tsv", "choices": [], "rows": [ROW]}
+    monkeypatch.setattr(exit_depths, "measure", lambda *given: found)
+    task = exit_depths.TASKS["sms"]
+    for depth in exit_depths.DEPTHS:
+        for exits in (False, True):
+            folder = exit_depths.model(tmp_path, task, depth, exits, 1)
+            folder.mkdir(parents=True)
+            (folder / "log.jsonl").write_text('{"event": "end", "dev": {"f1": 0.5}}\n', encoding="utf-8")
+    words = ["measure", "--results", str(tmp_path), "--work", str(tmp_path), "--tasks", "sms"]
+    assert exit_depths.main(words) == 0
+    result = json.loads((tmp_path / "depths.json").read_text(encoding="utf-8"))
+    printed = capsys.readouterr().out
+    tables = exit_depths.to_markdown(result)
+    assert len(tables) == 3
+    assert all(table in printed for table in tables)
+    assert "SMS spam, 12 iterations: 10 inputs of dev.tsv, a Xeon, one thread." in tables[1]
