@@ -18,6 +18,7 @@ import argparse
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from edge_albert.reports.tables import markdown_table
 DEPTHS = (6, 12)
 SHALLOWER = (2, 3, 4)
 NAMES = ("sst2", "snips", "sms")
+ALLOWED = 0.5  # points that may be lost, of the summary
 _HERE = Path(__file__).parent
 
 
@@ -131,19 +133,49 @@ def full_depth(work: Path, task: TaskPlan, depth: int, seeds: list[int]) -> dict
 
 
 def to_markdown(result: dict[str, Any]) -> list[str]:
-    """The tables of depths.json: one for each task and depth, and the last of what early exit costs at full depth."""
+    """The tables of depths.json: what it comes to, what early exit costs at full depth, and one of each task and depth
+    with all that was measured."""
     tables = [
         f"{TASK_NAMES[one['task']]}, {one['iterations']} iterations: {early_exit.to_markdown(one['result'])}"
         for one in result["measured"]
     ]
-    rows = []
+    rows: list[Sequence[str]] = []
     for one in result["full_depth"]:
         without, exits = np.array(one["without"]), np.array(one["with"])
         said = f"{TASK_NAMES[one['task']]}, {one['metric']} × 100"
         lost = f"{(without - exits).mean():+.2f}"
         rows.append((said, str(one["iterations"]), _said(without), _said(exits), lost))
     header = ("task", "iterations", "without", "with early exit", "lost")
-    return [*tables, markdown_table(header, rows)]
+    return [summary(result["measured"]), markdown_table(header, rows), *tables]
+
+
+def summary(measured: list[dict[str, Any]]) -> str:
+    """Of each task, depth and format: early exit where ALLOWED points may be lost, and the student nearest in time."""
+    lines = [_line(one, format) for one in measured for format in ("onnx", "tflite")]
+    header = (
+        "task", "iterations", "format", "early exit", "mean iterations", "lost", "× peer", "student", "lost", "× peer",
+    )  # fmt: skip
+    return markdown_table(header, lines)
+
+
+def _line(one: dict[str, Any], format: str) -> tuple[str, ...]:
+    rows = [row for row in one["result"]["rows"] if row["name"].endswith(f", {format}")]
+    full = next(row for row in rows if row["name"].startswith("full depth"))
+    students = [row for row in rows if row["name"].startswith("student")]
+    peer = one["result"]["rows"][0]["cpu_ms"]
+    begin = (TASK_NAMES[one["task"]], str(one["iterations"]), format)
+    chosen = next(choice for choice in one["result"]["choices"] if choice["allowed"] == ALLOWED)
+    if "refused" in chosen:
+        return (*begin, "refused", "", "", "", "", "", "")
+    rule = f"{chosen['criterion']} {chosen['threshold']:g}"
+    exits = next(row for row in rows if row["name"].endswith(f": {rule}, {format}"))
+    student = min(students, key=lambda row: abs(row["cpu_ms"] - exits["cpu_ms"]))
+
+    def beside(row: dict[str, Any]) -> tuple[str, str]:
+        return f"{full['points'] - row['points']:+.2f}", f"{row['cpu_ms'] / peer:.2f}"
+
+    depth = f"{student['iterations']:.0f} iterations"
+    return (*begin, rule, f"{exits['iterations']:.2f}", *beside(exits), depth, *beside(student))
 
 
 def _said(values: np.ndarray) -> str:

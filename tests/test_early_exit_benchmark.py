@@ -26,9 +26,34 @@ from edge_albert.errors import EdgeAlbertError  # noqa: E402
 from edge_albert.tasks import TASKS  # noqa: E402
 from edge_albert.tokenizer import load_tokenizer  # noqa: E402
 
-ROW = {
-    "name": "full depth, onnx", "metric": "f1", "inputs": 10, "points": 95.0, "iterations": 6.0,
-    "cpu_ms": 1.0, "p50": 1.0, "p90": 1.0, "p99": 1.0, "file_bytes": 1,
+
+def row(name: str, points: float, iterations: float, cpu_ms: float) -> dict:
+    figures = {"points": points, "iterations": iterations, "cpu_ms": cpu_ms}
+    same = {"metric": "f1", "inputs": 10, "p50": 1.0, "p90": 1.0, "p99": 1.0, "file_bytes": 1}
+    return {"name": name, **figures, **same}
+
+
+RESULT = {
+    "machine": {"cpu": "a Xeon"}, "eval": "dev.tsv",
+    "choices": [
+        {"allowed": 0.25, "criterion": "confidence", "threshold": 0.9},
+        {"allowed": 0.5, "criterion": "confidence", "threshold": 0.9},
+        {"allowed": 1.0, "criterion": "entropy", "threshold": 0.2},
+    ],
+    "rows": [
+        row("expert peer, onnx", 95.0, 6, 2.0),
+        *(
+            row(f"{name}, {format}", *figures)
+            for name, figures in {
+                "full depth": (95.0, 6, 1.5),
+                "early exit, 0.25 allowed: confidence 0.9": (94.75, 2.25, 0.8),
+                "early exit, 1 allowed: entropy 0.2": (94.25, 1.5, 0.5),
+                "student 2-iterations-1": (94.0, 2, 0.65),
+                "student 3-iterations-1": (95.5, 3, 0.9),
+            }.items()
+            for format in ("onnx", "tflite")
+        ),
+    ],
 }  # fmt: skip
 
 
@@ -119,7 +144,7 @@ def test_what_early_exit_costs_at_full_depth(tmp_path: Path) -> None:
 
     def table(seeds: list[int]) -> list[list[str]]:
         found = [exit_depths.full_depth(tmp_path, task, depth, seeds) for depth in exit_depths.DEPTHS]
-        (text,) = exit_depths.to_markdown({"measured": [], "full_depth": found})
+        _, text = exit_depths.to_markdown({"measured": [], "full_depth": found})
         return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()[2:]]
 
     assert table([1]) == [
@@ -134,8 +159,7 @@ def test_what_early_exit_costs_at_full_depth(tmp_path: Path) -> None:
 def test_measure_writes_what_the_document_is_made_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = {"machine": {"cpu": "a Xeon"}, "eval": "dev.tsv", "choices": [], "rows": [ROW]}
-    monkeypatch.setattr(exit_depths, "measure", lambda *given: found)
+    monkeypatch.setattr(exit_depths, "measure", lambda *given: RESULT)
     task = exit_depths.TASKS["sms"]
     for depth in exit_depths.DEPTHS:
         for exits in (False, True):
@@ -147,6 +171,20 @@ def test_measure_writes_what_the_document_is_made_of(
     result = json.loads((tmp_path / "depths.json").read_text(encoding="utf-8"))
     printed = capsys.readouterr().out
     tables = exit_depths.to_markdown(result)
-    assert len(tables) == 3
+    assert len(tables) == 4
     assert all(table in printed for table in tables)
-    assert "SMS spam, 12 iterations: 10 inputs of dev.tsv, a Xeon, one thread." in tables[1]
+    assert "SMS spam, 12 iterations: 10 inputs of dev.tsv, a Xeon, one thread." in tables[3]
+
+
+def test_the_summary_sets_early_exit_beside_the_student_nearest_in_time() -> None:
+    refused = {**RESULT, "choices": [{"allowed": 0.5, "refused": "loses too much"}]}
+    text = exit_depths.summary([
+        {"task": "sms", "iterations": 6, "result": RESULT},
+        {"task": "sms", "iterations": 12, "result": refused},
+    ])  # fmt: skip
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()[2:]]
+    assert lines[0] == [
+        "SMS spam", "6", "onnx", "confidence 0.9", "2.25", "+0.25", "0.40", "3 iterations", "-0.50", "0.45",
+    ]  # fmt: skip
+    assert lines[1][2] == "tflite"
+    assert lines[2] == ["SMS spam", "12", "onnx", "refused", "", "", "", "", "", ""]
