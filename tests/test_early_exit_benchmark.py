@@ -188,3 +188,14 @@ def test_the_summary_sets_early_exit_beside_the_student_nearest_in_time() -> Non
     ]  # fmt: skip
     assert lines[1][2] == "tflite"
     assert lines[2] == ["SMS spam", "12", "onnx", "refused", "", "", "", "", "", ""]
+
+
+def test_the_documents_say_what_was_measured() -> None:
+    docs = ROOT / "docs"
+    result = json.loads((docs / "early_exit" / "depths.json").read_text(encoding="utf-8"))
+    summary, cost, *tables = exit_depths.to_markdown(result)
+    page = (docs / "early_exit.md").read_text(encoding="utf-8")
+    assert summary in page
+    assert cost in page
+    assert len(tables) == 6
+    assert all(table in (docs / "early_exit" / "depths.md").read_text(encoding="utf-8") for table in tables)
