@@ -125,8 +125,13 @@ def test_pictures_of_the_runs_that_are_there(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     finetuned(tmp_path / "students" / "sst2-mini-scratch-1" / "log.jsonl", 0.5, 0.7)
     finetuned(tmp_path / "students" / "sst2-mini-distilled-1" / "log.jsonl", 0.6, 0.8)
+    looks = {"event": "look", "step": 100, "dev": {"spearman": 0.7}}
+    for base in ("mini-corpus", "mini-distilled"):
+        write_log(tmp_path / "bases" / base / "log.jsonl", {"event": "start", "recipe": {"batch_size": 32}}, looks)
     assert training_curves.main(["students", str(tmp_path), str(tmp_path / "students.svg")]) == 0
     text = (tmp_path / "students.svg").read_text(encoding="utf-8")
+    assert "mini, of the corpus" in text
+    assert "mini, of the tasks’ texts" in text
     assert "SST-2 dev, accuracy × 100 (mini)" in text
     assert "from scratch" in text
     assert "pre-trained<" not in text
