@@ -19,9 +19,10 @@ from edge_albert.errors import EdgeAlbertError
 class TaskPlan:
     """One task. metric: the dev set's, which keeps an epoch and stands in the table. columns: of the TSV files.
 
-    teacher_epochs: of fine-tuning the teacher, 0 for the encoder as it comes. epochs: of fine-tuning a student, fewer
-    of the distilled kind where that is fine-tuned too; distilled: of distilling one, with that many sentences of the
-    corpus besides, the nearest to the task's rows, and as many joins of two rows, all of which the teacher labels.
+    teacher_epochs: of fine-tuning the teacher, 0 for the encoder as it comes. epochs: of fine-tuning a student.
+    distilled: epochs of distilling one, 0 where the distilled kind is fine-tuned too; with that dropout, so many steps
+    between two looks at dev (0 for an epoch), and that many sentences of the corpus besides, the nearest to the task's
+    rows, and as many joins of two rows, all of which the teacher labels.
     """
 
     name: str
@@ -30,20 +31,26 @@ class TaskPlan:
     columns: tuple[str, ...]
     teacher_epochs: int
     epochs: int
-    distilled: int
-    sentences: int
-    joins: int
+    distilled: int = 0
+    dropout: float = 0.0
+    look: int = 0
+    sentences: int = 0
+    joins: int = 0
 
 
+_TEXT, _PAIR = ("text", "label"), ("sentence1", "sentence2", "score")
 TASKS: dict[str, TaskPlan] = {
     task.name: task
     for task in (
-        TaskPlan("sst2", "text-classification", "accuracy", ("text", "label"), 1, 2, 2, 8_000, 4_000),
-        TaskPlan("snips", "text-classification", "accuracy", ("text", "label"), 3, 4, 3, 8_000, 0),
-        TaskPlan("sms", "text-classification", "f1", ("text", "label"), 4, 5, 4, 3_000, 0),
-        TaskPlan("stsb", "sentence-embedding", "spearman", ("sentence1", "sentence2", "score"), 0, 3, 0, 0, 0),
+        TaskPlan(
+            "sst2", "text-classification", "accuracy", _TEXT, 1, 2,
+            distilled=1, dropout=0.1, look=620, sentences=8_000, joins=4_000,
+        ),
+        TaskPlan("snips", "text-classification", "accuracy", _TEXT, 3, 4, distilled=3, sentences=8_000),
+        TaskPlan("sms", "text-classification", "f1", _TEXT, 4, 5, distilled=4, sentences=3_000),
+        TaskPlan("stsb", "sentence-embedding", "spearman", _PAIR, 0, 3),
     )
-}
+}  # fmt: skip
 HUGE_PAGES = (  # see docs/pretraining.md
     "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=4294967296:glibc.malloc.trim_threshold=8589934592"
 )

@@ -130,10 +130,11 @@ def _train(plan: Plan, student: Student) -> None:
     ]  # fmt: skip
     base = plan.base(student.size, student.kind)
     if student.kind == "distilled" and task.distilled:
+        looks = ("--evaluate-every", task.look) if task.look else ()
         run(
             "distill", *common, "--teacher", plan.teacher(task), "--student", base, "--epochs", task.distilled,
-            "--unlabelled", plan.task_unlabelled(task), "--teacher-cache", plan.cache, *DISTILLING,
-            "--checkpoints", plan.work / "checkpoints" / student.name,
+            "--dropout", task.dropout, *looks, "--unlabelled", plan.task_unlabelled(task),
+            "--teacher-cache", plan.cache, *DISTILLING, "--checkpoints", plan.work / "checkpoints" / student.name,
         )  # fmt: skip
         return
     run(
