@@ -16,6 +16,7 @@ from edge_albert.training.distillation.lessons import read_unlabelled
 from edge_albert.training.distillation.teacher import Teacher
 from edge_albert.training.distillation.teacher_cache import Answers, Wanted, cached_answers
 from results.data import write_lines
+from results.exchange import exchanges
 from results.plan import Plan, TaskPlan
 
 ANCHORS = 4000  # rows of a task that nearness is to
@@ -52,7 +53,8 @@ def choose(plan: Plan, task: TaskPlan, texts: list[str], vectors: np.ndarray) ->
     anchors = [place[text] for text in sorted(set(rows), key=lambda text: (-len(text), text))[:ANCHORS]]
     corpus = len(read_unlabelled([plan.unlabelled]))
     picked = nearest(vectors[:corpus], vectors[anchors], task.sentences)
-    write_lines(plan.task_unlabelled(task), [*(texts[i] for i in picked), *joins(rows, task.joins)])
+    more = exchanges(rows, task.exchanges) if task.exchanges else []
+    write_lines(plan.task_unlabelled(task), [*(texts[i] for i in picked), *joins(rows, task.joins), *more])
 
 
 def nearest(vectors: np.ndarray, anchors: np.ndarray, count: int) -> np.ndarray:
