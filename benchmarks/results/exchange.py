@@ -79,9 +79,10 @@ def _changed(
             break
         if any(i < end and begin < j for begin, end in taken):
             continue
-        phrases = places[_around(words, i, j)]
+        around = _around(words, i, j)
+        phrases = places[around]
         if len(phrases) < _CHOICES:
-            phrases = places[_around(words, i, j)[0]]
+            phrases = places[around[0]]
         drawn = (chance.choice(phrases) for _ in range(_TRIES))
         fits = (p for p in drawn if p != words[i:j] and abs(len(p) - (j - i)) <= max(2, (j - i) // 2))
         other = next(fits, None)

@@ -1,8 +1,8 @@
-"""Which unlabelled text a task's teacher labels: the sentences of the corpus nearest to the task's rows, and joins.
+"""Which unlabelled text a task's teacher labels: the corpus' sentences nearest to the task's rows, joins, exchanges.
 
 Near is by the encoder's vectors, which are there already (`answers`): of every sentence the cosine to the nearest of
 some training rows, the longest ones. A join is two training rows with a conjunction between: SST-2's are phrases, and
-its dev set has whole sentences. Nothing here looks at a label, or at a dev or test set.
+its dev set has whole sentences. An exchange is of phrases (exchange.py). Nothing here looks at a label, or at a dev or test set.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def choose(plan: Plan, task: TaskPlan, texts: list[str], vectors: np.ndarray) ->
     anchors = [place[text] for text in sorted(set(rows), key=lambda text: (-len(text), text))[:ANCHORS]]
     corpus = len(read_unlabelled([plan.unlabelled]))
     picked = nearest(vectors[:corpus], vectors[anchors], task.sentences)
-    more = exchanges(rows, task.exchanges) if task.exchanges else []
-    write_lines(plan.task_unlabelled(task), [*(texts[i] for i in picked), *joins(rows, task.joins), *more])
+    made = [*joins(rows, task.joins), *exchanges(rows, task.exchanges)]
+    write_lines(plan.task_unlabelled(task), [*(texts[i] for i in picked), *made])
 
 
 def nearest(vectors: np.ndarray, anchors: np.ndarray, count: int) -> np.ndarray:

@@ -22,7 +22,7 @@ class TaskPlan:
     teacher_epochs: of fine-tuning the teacher, 0 for the encoder as it comes. epochs: of fine-tuning a student.
     distilled: epochs of distilling one, 0 where the distilled kind is fine-tuned too; with that dropout, so many steps
     between two looks at dev (0 for an epoch), and that many sentences of the corpus besides, the nearest to the task's
-    rows, as many joins of two rows, and sentences with phrases exchanged, all of which the teacher labels.
+    rows, joins of two rows and exchanges of phrases, each that many, all of which the teacher labels.
     """
 
     name: str
@@ -45,8 +45,7 @@ TASKS: dict[str, TaskPlan] = {
     for task in (
         TaskPlan(
             "sst2", "text-classification", "accuracy", _TEXT, 1, 2,
-            distilled=1, dropout=0.1, look=620, sentences=8_000, joins=4_000,
-            exchanges=120_000,
+            distilled=1, dropout=0.1, look=620, sentences=8_000, joins=4_000, exchanges=120_000,
         ),
         TaskPlan("snips", "text-classification", "accuracy", _TEXT, 3, 4, distilled=3, sentences=8_000),
         TaskPlan("sms", "text-classification", "f1", _TEXT, 4, 5, distilled=4, sentences=3_000),
