@@ -2,7 +2,8 @@
 
 Near is by the encoder's vectors, which are there already (`answers`): of every sentence the cosine to the nearest of
 some training rows, the longest ones. A join is two training rows with a conjunction between: SST-2's are phrases, and
-its dev set has whole sentences. An exchange is of phrases (exchange.py). Nothing here looks at a label, or at a dev or test set.
+its dev set has whole sentences. An exchange is of phrases (exchange.py). Nothing here looks at a
+label, or at a dev or test set.
 """
 
 from __future__ import annotations
